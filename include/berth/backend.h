@@ -1,0 +1,38 @@
+// What runs a step. The engine drives every backend the same way: Submit, then Await, in order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "berth/kv.h"
+#include "berth/step.h"
+
+namespace berth {
+
+struct BackendInfo {
+  std::string name;    // "cpu (avx512-vnni, 2 threads)"
+  KvPoolShape pool;    // blocks the backend holds memory for
+  KvDtype kv_dtype = KvDtype::kBf16;
+  std::int32_t vocab_size = 0;
+  std::int32_t max_context_tokens = 0;
+  std::int32_t max_step_tokens = 0;  // most tokens in one StepPlan
+};
+
+// Called from one thread (the engine's). A plan that breaks a rule of step.h (an id outside the vocabulary, a block
+// outside the pool, a table too short) is a bug of the caller and crashes; a failing device is a Status.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual const BackendInfo& info() const = 0;
+
+  // Starts the step and returns at once. The plan, and what its rows borrow, stay unchanged until Await returned its
+  // result. At most one step is in flight; after an error the blocks it would have written hold anything.
+  virtual absl::Status Submit(const StepPlan& plan) = 0;
+
+  // Blocks until the submitted step is done. `result` is overwritten; its memory is reused.
+  virtual absl::Status Await(StepResult* result) = 0;
+};
+
+}  // namespace berth

@@ -1,0 +1,79 @@
+// One forward pass as plain data: what the scheduler decides and the backend executes. Nothing in it needs tensors or
+// weights, so both sides are tested with literals.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "berth/event.h"
+#include "berth/request.h"
+#include "berth/units.h"
+
+namespace berth {
+
+// One sequence's part of a step: `num_tokens` new tokens at positions first_position .. first_position + num_tokens - 1.
+// A decode row has one token; a prefill chunk has many; a step mixes both.
+struct StepRow {
+  SequenceId sequence = 0;
+  std::int32_t first_position = 0;  // = tokens of this sequence whose K and V are stored already
+  std::int32_t token_begin = 0;     // into StepPlan::token_ids
+  std::int32_t num_tokens = 0;      // ≥ 1
+  std::int32_t block_begin = 0;     // into StepPlan::block_ids: this sequence's block table, in order of position
+  std::int32_t num_blocks = 0;      // ≥ ⌈(first_position + num_tokens) / block_tokens⌉
+};
+
+// What drawing a token needs besides the logits. `spec`, `history` and `banned` are borrowed from the sequence and stay
+// unchanged until the step's result is taken.
+struct SamplingInput {
+  const SamplingSpec* spec = nullptr;
+  std::int32_t choice_index = 0;
+  // Prompt and output ids so far; the position of the token to draw is history.size(). The random numbers are a function
+  // of (seed, choice_index, position) alone.
+  std::span<const TokenId> history;
+  std::int32_t prompt_tokens = 0;  // how many of `history` are the prompt
+  // Never drawn here (stop tokens before min_output_tokens). Sorted.
+  std::span<const TokenId> banned;
+};
+
+// A position whose next-token distribution is wanted. Logits are computed for these alone.
+struct LogitRow {
+  std::int32_t token_index = 0;      // into StepPlan::token_ids
+  // kNoToken: draw a token as `sampling` says. Otherwise: report this token's log-probability, draw nothing.
+  TokenId target = kNoToken;
+  std::int32_t top_logprobs = kNoLogprobs;  // as OutputSpec::logprobs; a target row reports its target's at least
+  SamplingInput sampling;            // unused when target is set
+};
+
+struct StepPlan {
+  std::int64_t step = 0;  // rising by one
+  std::vector<TokenId> token_ids;
+  std::vector<BlockId> block_ids;
+  std::vector<StepRow> rows;  // disjoint token ranges that cover token_ids in order
+  std::vector<LogitRow> logit_rows;  // ascending token_index
+
+  // Empties the lists and keeps their memory, so that a planner can refill it without allocating.
+  void Clear() {
+    token_ids.clear();
+    block_ids.clear();
+    rows.clear();
+    logit_rows.clear();
+  }
+};
+
+// The answer to one LogitRow.
+struct LogitResult {
+  TokenId token = kNoToken;  // drawn, or the target
+  float logprob = 0.0F;      // of `token`; valid when top_logprobs ≥ 0 or a target was given
+  std::int32_t top_begin = 0;  // into StepResult::top
+  std::int32_t num_top = 0;
+};
+
+struct StepResult {
+  std::int64_t step = 0;
+  std::vector<LogitResult> logits;  // one per StepPlan::logit_rows, same order
+  std::vector<TopLogprob> top;      // best first within each result
+  Duration busy{};                  // time the backend computed
+};
+
+}  // namespace berth

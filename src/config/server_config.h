@@ -1,0 +1,61 @@
+// What a server is started with. Every default lives here, once.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "berth/clock.h"
+#include "berth/kv.h"
+
+namespace berth {
+
+struct ModelSettings {
+  std::string path;                    // empty = the default model in the user's cache
+  std::string served_name;             // empty = the file's name without its ending
+  std::int32_t max_context_tokens = 0;  // 0 = what the model was trained for
+};
+
+struct KvCacheSettings {
+  std::int32_t block_tokens = 16;
+  KvDtype dtype = KvDtype::kBf16;
+  // Bytes for the KV pool; 0 = auto: half of the memory that is free once the weights are loaded, but no more than 16 full
+  // contexts need.
+  std::int64_t memory_bytes = 0;
+};
+
+struct ComputeSettings {
+  bool float32 = false;  // activations and KV in float32: slow, exact
+  int threads = 0;       // 0 = the machine's cores
+};
+
+struct SchedulerSettings {
+  std::int32_t max_batched_tokens = 2048;  // tokens in one step
+};
+
+struct RequestSettings {
+  std::int32_t default_output_tokens = 256;
+  std::int32_t max_queued_requests = 64;
+  std::int32_t max_stop_strings = 16;
+  std::int32_t max_stop_string_bytes = 1024;
+  std::int32_t max_logit_bias = 1024;
+  std::int32_t max_logprobs = 20;
+  std::int32_t max_request_id_bytes = 128;
+};
+
+struct ListenSettings {
+  std::string grpc = "127.0.0.1:8433";  // port 0 = any free port
+  std::int32_t max_message_bytes = 4 * 1024 * 1024;
+  Duration drain_timeout = std::chrono::seconds(20);
+  Duration write_timeout = std::chrono::seconds(10);
+};
+
+struct ServerConfig {
+  ModelSettings model;
+  KvCacheSettings kv_cache;
+  ComputeSettings compute;
+  SchedulerSettings scheduler;
+  RequestSettings request;
+  ListenSettings server;
+};
+
+}  // namespace berth

@@ -1,0 +1,57 @@
+// The gRPC server: berth.v1.Inference, health and reflection.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "berth/clock.h"
+#include "engine/engine.h"
+#include "model/model_config.h"
+#include "tokenizer/tokenizer.h"
+
+namespace berth {
+
+// Bounds on what a request may carry, and the defaults it gets.
+struct RequestLimits {
+  std::int32_t default_output_tokens = 0;
+  std::int32_t max_stop_strings = 0;
+  std::int32_t max_stop_string_bytes = 0;
+  std::int32_t max_logit_bias = 0;
+  std::int32_t max_logprobs = 0;
+  std::int32_t max_request_id_bytes = 0;
+};
+
+// What GetModelInfo tells beside the tokenizer's own facts.
+struct ServedModel {
+  std::string name;       // what GenerateRequest.model must say, or be empty
+  ModelConfig config;
+  std::int32_t max_context_tokens = 0;
+  KvPoolShape pool;
+  KvDtype kv_dtype = KvDtype::kBf16;
+};
+
+struct FrontendOptions {
+  std::string listen_address;  // "127.0.0.1:8433"; port 0 = any free port
+  std::int32_t max_message_bytes = 0;
+  Duration write_timeout{};    // a stream whose oldest unread event is older is cancelled
+  RequestLimits limits;
+  ServedModel model;
+};
+
+class GrpcServer {
+ public:
+  // Binds and serves. Fails with one line when the address is bad or in use. The pointers must outlive the server.
+  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(const FrontendOptions& options, Engine* engine,
+                                                           const Tokenizer* tokenizer, const Clock* clock);
+  virtual ~GrpcServer() = default;  // as Shutdown with no grace
+
+  virtual std::string address() const = 0;  // with the port really bound
+
+  // Health says NOT_SERVING at once and newcomers get DRAINING, what is queued or runs may finish for `timeout`; then
+  // everything is closed. Ends the engine's intake (Engine::Shutdown).
+  virtual void Shutdown(Duration timeout) = 0;
+};
+
+}  // namespace berth

@@ -1,0 +1,1 @@
+#include "kv/block_pool.h"

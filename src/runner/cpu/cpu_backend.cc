@@ -1,0 +1,1 @@
+#include "runner/cpu/cpu_backend.h"

@@ -1,0 +1,1 @@
+#include "tokenizer/incremental_decoder.h"

@@ -1,0 +1,1 @@
+#include "tokenizer/stop_matcher.h"
