@@ -1,0 +1,54 @@
+# Two commands: `make run` and `make test`. Each installs what it needs (Debian 12), builds and does its work.
+PRESET ?= cpu
+BUILD  := build/$(PRESET)
+# Two jobs unless told otherwise: gRPC's headers take about 1 GiB a compiler.
+JOBS   ?= 2
+# A GGUF file of your own instead of the default model: make run MODEL=path
+MODEL  ?=
+
+.PHONY: help run test build model asan tsan lint format bench clean packages test-packages
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: packages  ## Build a release, fetch the default model, serve it, ask it a question over gRPC
+	cmake --preset cpu -DBERTH_BUILD_TESTS=OFF -DBERTH_BUILD_BENCHMARKS=OFF -B build/run >/dev/null
+	cmake --build build/run -j$(JOBS) --target berth_cli
+	@cmake/scripts/demo.sh build/run/bin/berth "$(MODEL)"
+
+test: test-packages  ## Build everything and pass every test
+	cmake --preset $(PRESET)
+	cmake --build $(BUILD) -j$(JOBS)
+	@python3 cmake/scripts/fetch_model.py || [ "$$CI" != true ]
+	ctest --preset $(PRESET)
+
+build: test-packages  ## Build everything (PRESET=cpu|debug|asan|tsan)
+	cmake --preset $(PRESET)
+	cmake --build $(BUILD) -j$(JOBS)
+
+model:  ## Fetch the default model into the user's cache
+	@python3 cmake/scripts/fetch_model.py
+
+asan:  ## Every test under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(MAKE) test PRESET=asan
+
+tsan:  ## The threaded parts under ThreadSanitizer
+	$(MAKE) test PRESET=tsan
+
+lint:  ## clang-format and clang-tidy, warnings as errors
+	cmake/scripts/install-packages.sh build test lint
+	cmake --preset cpu >/dev/null
+	cmake --build build/cpu -j$(JOBS) --target berth_proto
+	cmake/scripts/lint.sh build/cpu $(JOBS)
+
+format:  ## Rewrite the sources in the project's format
+	git ls-files '*.h' '*.cc' | xargs -r clang-format -i
+
+clean:  ## Remove what was built
+	rm -rf build
+
+packages:
+	@cmake/scripts/install-packages.sh build
+
+test-packages:
+	@cmake/scripts/install-packages.sh build test

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that a group needs, if they are missing: install-packages.sh build [test] [lint]
+# docs/dependencies.md says what each is for. As root, or through sudo.
+set -euo pipefail
+
+declare -A groups=(
+  [build]="g++ cmake ninja-build ccache pkg-config python3 python3-pip libgrpc++-dev libprotobuf-dev protobuf-compiler
+           protobuf-compiler-grpc libabsl-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libutf8proc-dev"
+  [test]="libgtest-dev libgmock-dev libbenchmark-dev libpcre2-dev python3-venv"
+  [lint]="clang-format clang-tidy"
+)
+wanted=()
+for group in "$@"; do
+  [ -n "${groups[$group]:-}" ] || { echo "install-packages.sh: no group '$group' (there are: ${!groups[*]})" >&2; exit 2; }
+  read -ra names -d '' <<<"${groups[$group]}" || true
+  wanted+=("${names[@]}")
+done
+
+if ! command -v apt-get >/dev/null; then
+  echo "This is not a Debian system: install these packages' equivalents yourself, then build with cmake --preset cpu:" >&2
+  echo "  ${wanted[*]}" >&2
+  exit 0
+fi
+
+missing=()
+for package in "${wanted[@]}"; do
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+as_root=()
+if [ "$(id -u)" != 0 ]; then
+  command -v sudo >/dev/null || { echo "Missing packages, and neither root nor sudo to install them: ${missing[*]}" >&2; exit 2; }
+  as_root=(sudo)
+fi
+echo "Installing ${#missing[@]} Debian packages: ${missing[*]}"
+"${as_root[@]}" apt-get update -q >/dev/null
+DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -yq --no-install-recommends "${missing[@]}" |
+  grep --line-buffered -E '^(Get:|Fetched|Setting up)' | awk 'NR % 20 == 0 || /^Fetched/ {print "  " $0}'

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Checks every #include of src/, kernels/ and include/ against the architecture: who may include whom."""
+
+import re
+import sys
+from pathlib import Path
+
+# Module -> modules it may include besides itself, include/berth and base.
+ALLOWED = {
+    "base": set(),
+    "config": set(),
+    "telemetry": set(),
+    "model": set(),
+    "tokenizer": {"model"},
+    "kv": set(),
+    "admission": set(),
+    "scheduler": {"kv"},
+    "runner": {"model", "kernels"},
+    "engine": {"admission", "scheduler", "kv", "runner", "tokenizer"},
+    "frontend": {"engine", "tokenizer", "model"},
+    "simulator": {"admission", "scheduler", "kv"},
+    "cli": {"config", "telemetry", "model", "tokenizer", "kv", "admission", "scheduler", "runner", "kernels", "engine",
+            "frontend", "simulator"},
+}
+COMMON = {"berth", "base"}
+
+# Third-party headers and the only modules that may see them.
+FENCES = {
+    r"(grpc|grpcpp|google/protobuf|google/rpc)/|\.pb\.h$": {"frontend", "cli"},
+    r"yaml-cpp/": {"config"},
+    r"nlohmann/": {"cli", "model", "frontend", "simulator"},
+    r"CLI/": {"cli"},
+    r"prometheus/": {"telemetry"},
+    r"utf8proc\.h$": {"tokenizer"},
+    r"(immintrin|cuda\w*)\.h$": {"kernels"},
+}
+# The deterministic core has no threads, no clock of its own, no randomness and no I/O.
+CORE = {"kv", "admission", "scheduler"}
+CORE_FORBIDDEN = r"^(thread|mutex|condition_variable|atomic|future|random|iostream|fstream|cstdio|filesystem)$"
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+PROTO = re.compile(r"\.pb\.h$")
+
+
+def module_of(path: Path) -> str:
+    parts = path.parts
+    return {"src": parts[1], "kernels": "kernels", "include": "berth"}[parts[0]]
+
+
+def faults(root: Path):
+    modules = {p.name for p in (root / "src").iterdir() if p.is_dir()} | {"kernels", "berth"}
+    files = sorted(p for top in ("src", "kernels", "include") for p in (root / top).rglob("*")
+                   if p.suffix in {".h", ".cc", ".cu", ".cuh", ".inc"})
+    if len(files) < 20:
+        yield f"only {len(files)} source files found under {root}: looking in the wrong place?"
+    for path in files:
+        relative = path.relative_to(root)
+        module = module_of(relative)
+        if module not in ALLOWED and module not in {"kernels", "berth"}:
+            yield f"{relative}: module '{module}' is not in the list of allowed edges"
+            continue
+        for quote, header in INCLUDE.findall(path.read_text(encoding="utf-8")):
+            for fence, inside in FENCES.items():
+                if re.search(fence, header) and module not in inside:
+                    yield f"{relative}: <{header}> belongs in {sorted(inside)} only"
+            if module in CORE and re.match(CORE_FORBIDDEN, header):
+                yield f"{relative}: <{header}>: the deterministic core has no threads, clock, randomness or I/O"
+            if quote == "<" or PROTO.search(header) or header.startswith("absl/"):
+                continue
+            target = header.split("/")[0]
+            if "/" not in header or target not in modules:
+                yield f'{relative}: "{header}" is not written as "module/file.h"'
+            elif target == module:
+                continue
+            elif module in {"kernels", "berth"}:
+                yield f'{relative}: "{header}": {module} includes only itself'
+            elif target not in ALLOWED[module] | COMMON:
+                yield f'{relative}: "{header}": {module} may not include {target}'
+
+
+def main() -> int:
+    found = list(faults(Path(sys.argv[1])))
+    print("\n".join(found) or "all include edges are allowed")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
