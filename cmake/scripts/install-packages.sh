@@ -35,5 +35,6 @@ if [ "$(id -u)" != 0 ]; then
 fi
 echo "Installing ${#missing[@]} Debian packages: ${missing[*]}"
 "${as_root[@]}" apt-get update -q >/dev/null
-DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -yq --no-install-recommends "${missing[@]}" |
-  grep --line-buffered -E '^(Get:|Fetched|Setting up)' | awk 'NR % 20 == 0 || /^Fetched/ {print "  " $0}'
+# One line in twenty is progress enough.
+DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -yq --no-install-recommends "${missing[@]}" 2>&1 |
+  awk '/^Fetched/ {print "  " $0} /^Setting up/ {if (++n % 20 == 0) print "  " n " packages set up"} /^E: / {print > "/dev/stderr"}'
