@@ -48,8 +48,8 @@ GgufBuilder OneTensor(std::uint32_t type, const std::vector<std::uint64_t>& dims
 
 TEST(AllocationProbe, SeesWhatIsAllocated) {
   const test::AllocationProbe probe;
-  const auto* block = new std::vector<char>(1 << 20);
-  delete block;
+  const std::vector<char> block(std::size_t{1} << 20);
+  EXPECT_EQ(block.back(), '\0');
   EXPECT_GE(probe.largest_bytes(), std::size_t{1} << 20);
 }
 
