@@ -36,6 +36,7 @@ struct Operands {
 };
 
 BERTH_INLINE int Min(int a, int b) { return a < b ? a : b; }
+BERTH_INLINE int Max(int a, int b) { return a > b ? a : b; }
 
 BERTH_INLINE __mmask16 ColumnMask(int columns) {
   return columns >= kPanelColumns ? __mmask16{0xFFFF} : static_cast<__mmask16>((1u << columns) - 1u);
@@ -296,7 +297,9 @@ void MatMulOf(const PackedMatrix& w, const std::byte* activations, std::int32_t 
   const PanelLayout layout = LayoutOf(kKind, w.k);
   const std::size_t row_bytes = PreparedRowBytes(kKind, w.k);
   const int max_rows = kFloat ? kMaxFloatRows : kMaxIntegerRows;
-  const int group = 1 + static_cast<int>(kPanelGroupBytes / (layout.panel_bytes + 1)) / 4 * 4;
+  // A multiple of the panels that a float tile takes at once.
+  const int fitting = static_cast<int>(kPanelGroupBytes / layout.panel_bytes);
+  const int group = Max(kMaxFloatPanels, fitting / kMaxFloatPanels * kMaxFloatPanels);
   for (int first = panel_begin; first < panel_end; first += group) {
     const int panels = Min(group, panel_end - first);
     for (int row = 0; row < rows;) {
