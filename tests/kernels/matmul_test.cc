@@ -19,7 +19,7 @@ using test::Scales;
 using test::StoredWeights;
 
 constexpr std::uint32_t kGuardBits = 0x7FC0BEEF;  // a NaN that no kernel makes
-constexpr int kRowGap = 5;                        // floats between rows of y
+constexpr int kRowGap = 19;                       // floats before, between and after rows of y: more than a panel
 
 // ---- a product, set up and guarded ----
 
