@@ -78,6 +78,7 @@ struct Shape {
   std::int32_t rope_dims;  // 0: as the head
   bool halves;
   bool rope_factors;
+  bool mixed = false;  // one matrix of some projections has another format
 };
 
 TinyLlama Llama(std::uint32_t hidden, std::uint32_t heads, std::uint32_t kv_heads, std::uint32_t type, bool tied) {
@@ -99,6 +100,7 @@ const Shape kShapes[] = {
     {"HeadDim2", Llama(32, 16, 1, gguf_type::kF16, true), 2, 0, false, false},
     {"HeadDim256", Llama(256, 1, 1, gguf_type::kQ5_0, false), 64, 0, false, false},
     {"ManyQueryHeads", Llama(256, 64, 1, gguf_type::kQ4_0, false), 16, 0, true, false},
+    {"MixedFormats", Llama(64, 4, 2, gguf_type::kQ4_1, false), 16, 0, false, false, true},
 };
 
 class SyntheticOracle : public testing::TestWithParam<Shape> {};
@@ -115,6 +117,12 @@ TEST_P(SyntheticOracle, EveryLogProbabilityAgrees) {
     for (std::size_t i = 0; i < factors.size(); ++i) factors[i] = 1.0F + 0.25F * static_cast<float>(i);
     builder.AddF32Tensor("rope_freqs.weight", {factors.size()}, factors);
     builder.AddF32("llama.rope.scaling.factor", 4.0F);
+  }
+  if (shape.mixed) {
+    const std::string v = RandomTensorData(gguf_type::kF16, 32 * 64, 0.2F, 77);
+    const std::string up = RandomTensorData(gguf_type::kQ8_0, 96 * 64, 0.2F, 78);
+    builder.RemoveTensor("blk.1.attn_v.weight").AddTensor("blk.1.attn_v.weight", gguf_type::kF16, {64, 32}, v);
+    builder.RemoveTensor("blk.0.ffn_up.weight").AddTensor("blk.0.ffn_up.weight", gguf_type::kQ8_0, {64, 96}, up);
   }
   const std::unique_ptr<Model> model = OpenModel(builder);
   ASSERT_NE(model, nullptr);
