@@ -192,7 +192,7 @@ def test_the_queue_is_bounded_and_says_when_to_come_back(server):
         assert refusal.details["RetryInfo"].retry_delay.ToMilliseconds() >= 1000
         assert int(refusal.trailers["grpc-retry-pushback-ms"]) >= 1000
     # The places come back.
-    assert server.generate(greedy(PROMPT, 4)).choices
+    assert server.generate_when_free(greedy(PROMPT, 4)).choices
 
 
 def test_a_timeout_ends_a_request_with_what_it_has(server):
@@ -231,7 +231,7 @@ def test_a_grpc_deadline_gives_the_capacity_back(server):
     for _ in range(5):
         refusal = refused(server.generate, endless(server), timeout=0.05)
         assert refusal.code == Code.DEADLINE_EXCEEDED
-    assert server.generate(greedy(PROMPT, 4)).choices
+    assert server.generate_when_free(greedy(PROMPT, 4)).choices
 
 
 def test_an_unknown_method_is_unimplemented(server):
