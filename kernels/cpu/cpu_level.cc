@@ -18,9 +18,12 @@ CpuLevel DetectCpuLevel() {
 
 const char* CpuLevelName(CpuLevel level) {
   switch (level) {
-    case CpuLevel::kScalar: return "scalar";
-    case CpuLevel::kAvx2: return "avx2";
-    case CpuLevel::kAvx512Vnni: return "avx512-vnni";
+    case CpuLevel::kScalar:
+      return "scalar";
+    case CpuLevel::kAvx2:
+      return "avx2";
+    case CpuLevel::kAvx512Vnni:
+      return "avx512-vnni";
   }
   return "?";
 }

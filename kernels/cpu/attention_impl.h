@@ -1,0 +1,324 @@
+// The attention kernels over the Vec of the including file's instruction set (simd/vec_*.h, included before this).
+// Internal linkage throughout: see there.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/attention.h"
+
+namespace berth::cpu {
+namespace {
+
+// From so many rows on, transposing a chunk's keys once costs less than summing lanes for every row.
+constexpr int kRowsWorthTransposing = 8;
+constexpr int kChunk = kAttentionChunkTokens;
+// Scores and probabilities of a row lie one chunk apart.
+constexpr float kMinusInfinity = -__builtin_inff();
+
+inline int Smaller(int a, int b) { return a < b ? a : b; }
+
+struct ChunkScratch {
+  float* q;       // [kAttentionMaxRows][stride], scaled, zero beyond head_dim
+  float* scores;  // [kAttentionMaxRows][kChunk]
+  float* keys;    // [kChunk / kLanes][stride][kLanes]
+  float* values;  // [kChunk][stride]
+};
+
+inline ChunkScratch DivideScratch(float* scratch, int stride) {
+  ChunkScratch s;
+  s.q = scratch;
+  s.scores = s.q + kAttentionMaxRows * stride;
+  s.keys = s.scores + kAttentionMaxRows * kChunk;
+  s.values = s.keys + kChunk * stride;
+  return s;
+}
+
+// q · k of kRows rows with `count` keys. A product's lanes are chains over d = j, j + 16, ... summed by SumLanes's
+// tree.
+template <int kRows, typename Element>
+void ScoreDirect(const float* q, int stride, int head_dim, const Element* k, const std::int64_t* offset, int count,
+                 float* scores) {
+  for (int t = 0; t < count; t += kLanes) {
+    const int n = Smaller(kLanes, count - t);
+    Vec partial[kRows][kLanes];
+    for (int i = 0; i < n; ++i) {
+      const Element* key = k + offset[t + i];
+      Vec x = LoadUpTo(key, head_dim);
+      Vec sum[kRows];
+      for (int r = 0; r < kRows; ++r) sum[r] = Mul(Load(q + r * stride), x);
+      for (int d = kLanes; d < head_dim; d += kLanes) {
+        x = LoadUpTo(key + d, head_dim - d);
+        for (int r = 0; r < kRows; ++r) sum[r] = Fma(Load(q + r * stride + d), x, sum[r]);
+      }
+      for (int r = 0; r < kRows; ++r) partial[r][i] = sum[r];
+    }
+    for (int r = 0; r < kRows; ++r) {
+      for (int i = n; i < kLanes; ++i) partial[r][i] = Set1(0.0F);
+      Store(scores + r * kChunk + t, SumRows(partial[r]));
+    }
+  }
+}
+
+// The same products for 16 keys at once, a key per lane: SumLanes's tree over j = kFirst, kFirst + kStep, ..., whose
+// leaves are the chains over d = j, j + 16, ...
+template <int kRows, int kFirst, int kStep>
+__attribute__((always_inline)) inline void SumTree(const float* q, int stride, const float* keys, Vec* out) {
+  if constexpr (kStep == kLanes) {
+    const Vec x = Load(keys + kFirst * kLanes);
+    for (int r = 0; r < kRows; ++r) out[r] = Mul(Set1(q[r * stride + kFirst]), x);
+    for (int d = kFirst + kLanes; d < stride; d += kLanes) {
+      const Vec y = Load(keys + d * kLanes);
+      for (int r = 0; r < kRows; ++r) out[r] = Fma(Set1(q[r * stride + d]), y, out[r]);
+    }
+  } else {
+    SumTree<kRows, kFirst, 2 * kStep>(q, stride, keys, out);
+    Vec other[kRows];
+    SumTree<kRows, kFirst + kStep, 2 * kStep>(q, stride, keys, other);
+    for (int r = 0; r < kRows; ++r) out[r] = Add(out[r], other[r]);
+  }
+}
+
+template <int kRows>
+void ScoreTransposed(const float* q, int stride, const float* keys, int count, float* scores) {
+  for (int t = 0; t < count; t += kLanes) {
+    Vec sum[kRows];
+    SumTree<kRows, 0, 1>(q, stride, keys + t * stride, sum);
+    for (int r = 0; r < kRows; ++r) Store(scores + r * kChunk + t, sum[r]);
+  }
+}
+
+template <typename Element>
+void TransposeKeys(const Element* k, const std::int64_t* offset, int count, int head_dim, int stride, float* keys) {
+  for (int t = 0; t < count; t += kLanes) {
+    for (int d = 0; d < stride; d += kLanes) {
+      Vec rows[kLanes];
+      for (int i = 0; i < kLanes; ++i) {
+        rows[i] = t + i < count ? LoadUpTo(k + offset[t + i] + d, head_dim - d) : Set1(0.0F);
+      }
+      StoreTransposed(rows, keys + (t * stride + d * kLanes));
+    }
+  }
+}
+
+// Scores to exponentials relative to the row's maximum, in place, for the first `limit` ≥ 1 positions.
+inline void Softmax(float* scores, int limit, float* max, float* sum) {
+  const Vec nothing = Set1(kMinusInfinity);
+  Vec largest = nothing;
+  for (int t = 0; t < limit; t += kLanes) largest = Max(largest, KeepFirst(Load(scores + t), limit - t, nothing));
+  const float m = MaxLanes(largest);
+  Vec total = Set1(0.0F);
+  for (int t = 0; t < limit; t += kLanes) {
+    const Vec p = KeepFirst(Exp(Sub(Load(scores + t), Set1(m))), limit - t, Set1(0.0F));
+    Store(scores + t, p);
+    total = Add(total, p);
+  }
+  *max = m;
+  *sum = SumLanes(total);
+}
+
+// acc[r] += p[r][t] · v[t] for t in [begin, end) ascending, in kBlocks vectors from v on.
+template <int kRows, int kBlocks, typename Element>
+void AccumulateBlocks(const float* p, const Element* v, const std::int64_t* offset, int begin, int end, int head_dim,
+                      float* acc, int stride) {
+  Vec sum[kRows][kBlocks];
+  for (int r = 0; r < kRows; ++r) {
+    for (int b = 0; b < kBlocks; ++b) sum[r][b] = Load(acc + r * stride + b * kLanes);
+  }
+  for (int t = begin; t < end; ++t) {
+    Vec x[kBlocks];
+    for (int b = 0; b < kBlocks; ++b) x[b] = LoadUpTo(v + offset[t] + b * kLanes, head_dim - b * kLanes);
+    for (int r = 0; r < kRows; ++r) {
+      const Vec weight = Set1(p[r * kChunk + t]);
+      for (int b = 0; b < kBlocks; ++b) sum[r][b] = Fma(weight, x[b], sum[r][b]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int b = 0; b < kBlocks; ++b) Store(acc + r * stride + b * kLanes, sum[r][b]);
+  }
+}
+
+template <int kRows, typename Element>
+void AccumulateRows(const float* p, const Element* v, const std::int64_t* offset, int begin, int end, int head_dim,
+                    float* acc, int stride) {
+  if (begin >= end) return;
+  int d = 0;
+  if constexpr (kValueBlocks > 1) {
+    for (; d + kValueBlocks * kLanes <= stride; d += kValueBlocks * kLanes) {
+      AccumulateBlocks<kRows, kValueBlocks>(p, v + d, offset, begin, end, head_dim - d, acc + d, stride);
+    }
+  }
+  for (; d < stride; d += kLanes) {
+    AccumulateBlocks<kRows, 1>(p, v + d, offset, begin, end, head_dim - d, acc + d, stride);
+  }
+}
+
+// Rows of neighbouring tokens attend nearly the same positions: together as far as all do, then each alone.
+template <int kRows, typename Element>
+void WeighValues(const float* p, const int* limit, const Element* v, const std::int64_t* offset, int head_dim,
+                 float* acc, int stride) {
+  int common = limit[0];
+  for (int r = 0; r < kRows; ++r) {
+    common = Smaller(common, limit[r]);
+    for (int d = 0; d < stride; d += kLanes) Store(acc + r * stride + d, Set1(0.0F));
+  }
+  AccumulateRows<kRows>(p, v, offset, 0, common, head_dim, acc, stride);
+  for (int r = 0; r < kRows; ++r) {
+    AccumulateRows<1>(p + r * kChunk, v, offset, common, limit[r], head_dim, acc + r * stride, stride);
+  }
+}
+
+template <typename Element>
+void WeighAllValues(const float* p, const int* limit, int rows, const Element* v, const std::int64_t* offset,
+                    int head_dim, float* acc, int stride) {
+  int r = 0;
+  for (; r + 4 <= rows; r += 4) {
+    WeighValues<4>(p + r * kChunk, limit + r, v, offset, head_dim, acc + r * stride, stride);
+  }
+  p += r * kChunk;
+  limit += r;
+  acc += r * stride;
+  switch (rows - r) {
+    case 3:
+      return WeighValues<3>(p, limit, v, offset, head_dim, acc, stride);
+    case 2:
+      return WeighValues<2>(p, limit, v, offset, head_dim, acc, stride);
+    case 1:
+      return WeighValues<1>(p, limit, v, offset, head_dim, acc, stride);
+    default:
+      return;
+  }
+}
+
+template <typename Element>
+void ScoreAllDirect(const ChunkScratch& s, int rows, const Element* k, const std::int64_t* offset, int count,
+                    int head_dim, int stride) {
+  int r = 0;
+  for (; r + 4 <= rows; r += 4) {
+    ScoreDirect<4>(s.q + r * stride, stride, head_dim, k, offset, count, s.scores + r * kChunk);
+  }
+  const float* q = s.q + r * stride;
+  float* scores = s.scores + r * kChunk;
+  switch (rows - r) {
+    case 3:
+      return ScoreDirect<3>(q, stride, head_dim, k, offset, count, scores);
+    case 2:
+      return ScoreDirect<2>(q, stride, head_dim, k, offset, count, scores);
+    case 1:
+      return ScoreDirect<1>(q, stride, head_dim, k, offset, count, scores);
+    default:
+      return;
+  }
+}
+
+inline void ScoreAllTransposed(const ChunkScratch& s, int rows, int count, int stride) {
+  int r = 0;
+  for (; r + kScoreRows <= rows; r += kScoreRows) {
+    ScoreTransposed<kScoreRows>(s.q + r * stride, stride, s.keys, count, s.scores + r * kChunk);
+  }
+  for (; r < rows; ++r) ScoreTransposed<1>(s.q + r * stride, stride, s.keys, count, s.scores + r * kChunk);
+}
+
+inline void ScaleQueries(const AttentionTile& tile, int stride, float* q) {
+  const Vec scale = Set1(tile.scale);
+  for (int i = 0; i < tile.num_tokens; ++i) {
+    for (int h = 0; h < tile.group; ++h) {
+      const float* from = tile.q + i * tile.q_token_stride + h * static_cast<std::int64_t>(tile.head_dim);
+      for (int d = 0; d < stride; d += kLanes) Store(q + d, Mul(LoadUpTo(from + d, tile.head_dim - d), scale));
+      q += stride;
+    }
+  }
+}
+
+template <typename Element>
+void AttendChunkOf(const AttentionTile& tile, std::int32_t chunk, float* scratch, const AttentionPartial& out) {
+  const int begin = chunk * kChunk;
+  const int count = Smaller(kChunk, tile.first_position + tile.num_tokens - begin);
+  const int rows = tile.num_tokens * tile.group;
+  const int stride = out.stride;
+  const int head_dim = tile.head_dim;
+  const ChunkScratch s = DivideScratch(scratch, stride);
+  const auto* k = reinterpret_cast<const Element*>(tile.k);
+  const auto* v = reinterpret_cast<const Element*>(tile.v);
+
+  std::int64_t offset[kChunk];  // of a position's key and value, in elements
+  for (int t = 0; t < count; t += Smaller(tile.block_tokens, count - t)) {
+    const std::int64_t block = tile.block_ids[(begin + t) / tile.block_tokens] * tile.block_stride;
+    const int n = Smaller(tile.block_tokens, count - t);
+    for (int i = 0; i < n; ++i) offset[t + i] = block + static_cast<std::int64_t>(i) * head_dim;
+  }
+
+  ScaleQueries(tile, stride, s.q);
+  const bool transpose = rows >= kRowsWorthTransposing;
+  if (transpose) {
+    TransposeKeys(k, offset, count, head_dim, stride, s.keys);
+    ScoreAllTransposed(s, rows, count, stride);
+  } else {
+    ScoreAllDirect(s, rows, k, offset, count, head_dim, stride);
+  }
+
+  int limit[kAttentionMaxRows];  // positions of the chunk that the row attends
+  for (int r = 0; r < rows; ++r) {
+    const int attended = tile.first_position + r / tile.group + 1 - begin;
+    limit[r] = attended < 0 ? 0 : Smaller(attended, count);
+    if (limit[r] == 0) {
+      out.max[r] = kMinusInfinity;
+      out.sum[r] = 0.0F;
+    } else {
+      Softmax(s.scores + r * kChunk, limit[r], &out.max[r], &out.sum[r]);
+    }
+  }
+
+  if (transpose) {
+    for (int t = 0; t < count; ++t) {
+      for (int d = 0; d < stride; d += kLanes) {
+        Store(s.values + t * stride + d, LoadUpTo(v + offset[t] + d, head_dim - d));
+      }
+      offset[t] = static_cast<std::int64_t>(t) * stride;
+    }
+    WeighAllValues(s.scores, limit, rows, s.values, offset, stride, out.acc, stride);
+  } else {
+    WeighAllValues(s.scores, limit, rows, v, offset, head_dim, out.acc, stride);
+  }
+}
+
+void AttendChunk(const AttentionTile& tile, std::int32_t chunk, float* scratch, const AttentionPartial& out) {
+  if (tile.element == KvElement::kF32) {
+    AttendChunkOf<float>(tile, chunk, scratch, out);
+  } else {
+    AttendChunkOf<std::uint16_t>(tile, chunk, scratch, out);
+  }
+}
+
+void MergePartials(std::int32_t rows, const AttentionPartial& next, const AttentionPartial& state) {
+  for (int r = 0; r < rows; ++r) {
+    if (next.sum[r] == 0.0F) continue;
+    const float max = state.max[r] > next.max[r] ? state.max[r] : next.max[r];
+    const Vec keep = Exp(Set1(state.max[r] - max));
+    const Vec take = Exp(Set1(next.max[r] - max));
+    state.max[r] = max;
+    state.sum[r] = First(Fma(Set1(next.sum[r]), take, Mul(Set1(state.sum[r]), keep)));
+    float* acc = state.acc + r * state.stride;
+    const float* more = next.acc + r * next.stride;
+    for (int d = 0; d < state.stride; d += kLanes) {
+      Store(acc + d, Fma(Load(more + d), take, Mul(Load(acc + d), keep)));
+    }
+  }
+}
+
+void FinishRows(const AttentionTile& tile, const AttentionPartial& state, float* out, std::int64_t out_token_stride) {
+  for (int i = 0; i < tile.num_tokens; ++i) {
+    for (int h = 0; h < tile.group; ++h) {
+      const int r = i * tile.group + h;
+      const Vec sum = Set1(state.sum[r]);
+      float* to = out + i * out_token_stride + h * static_cast<std::int64_t>(tile.head_dim);
+      for (int d = 0; d < tile.head_dim; d += kLanes) {
+        StoreUpTo(to + d, Div(Load(state.acc + r * state.stride + d), sum), tile.head_dim - d);
+      }
+    }
+  }
+}
+
+constexpr AttentionKernels kAttentionKernels = {AttendChunk, MergePartials, FinishRows};
+
+}  // namespace
+}  // namespace berth::cpu

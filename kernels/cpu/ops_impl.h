@@ -1,0 +1,76 @@
+// The small operations over the Vec of the including file's instruction set (simd/vec_*.h, included before this).
+// Internal linkage throughout: see there.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/ops.h"
+
+namespace berth::cpu {
+namespace {
+
+void RmsNorm(const float* x, const float* weight, float epsilon, std::int32_t n, float* y) {
+  Vec squares = Set1(0.0F);
+  for (int i = 0; i < n; i += kLanes) {
+    const Vec part = LoadUpTo(x + i, n - i);
+    squares = Fma(part, part, squares);
+  }
+  const float mean = SumLanes(squares) / static_cast<float>(n);
+  const Vec scale = Set1(1.0F / SquareRoot(mean + epsilon));
+  for (int i = 0; i < n; i += kLanes) {
+    StoreUpTo(y + i, Mul(Mul(LoadUpTo(x + i, n - i), scale), LoadUpTo(weight + i, n - i)), n - i);
+  }
+}
+
+void RopeAdjacent(float* x, std::int32_t heads, std::int32_t head_dim, std::int32_t pairs, const float* cosines,
+                  const float* sines) {
+  for (int h = 0; h < heads; ++h, x += head_dim) {
+    for (int i = 0; i < pairs; ++i) {
+      const float a = x[2 * i];
+      const float b = x[2 * i + 1];
+      x[2 * i] = a * cosines[i] - b * sines[i];
+      x[2 * i + 1] = a * sines[i] + b * cosines[i];
+    }
+  }
+}
+
+void RopeHalves(float* x, std::int32_t heads, std::int32_t head_dim, std::int32_t pairs, const float* cosines,
+                const float* sines) {
+  for (int h = 0; h < heads; ++h, x += head_dim) {
+    for (int i = 0; i < pairs; ++i) {
+      const float a = x[i];
+      const float b = x[i + pairs];
+      x[i] = a * cosines[i] - b * sines[i];
+      x[i + pairs] = a * sines[i] + b * cosines[i];
+    }
+  }
+}
+
+void SwiGlu(const float* gate, const float* up, std::int32_t n, float* y) {
+  const Vec one = Set1(1.0F);
+  const Vec zero = Set1(0.0F);
+  for (int i = 0; i < n; i += kLanes) {
+    const Vec g = LoadUpTo(gate + i, n - i);
+    const Vec silu = Div(g, Add(one, Exp(Sub(zero, g))));
+    StoreUpTo(y + i, Mul(silu, LoadUpTo(up + i, n - i)), n - i);
+  }
+}
+
+void AddRow(const float* x, std::int32_t n, float* y) {
+  for (int i = 0; i < n; ++i) y[i] += x[i];
+}
+
+void ToBf16(const float* x, std::int32_t n, std::uint16_t* y) {
+  for (int i = 0; i < n; ++i) {
+    std::uint32_t bits;
+    __builtin_memcpy(&bits, x + i, sizeof bits);
+    const std::uint32_t rounded = bits + 0x7FFFU + ((bits >> 16) & 1U);
+    const bool is_nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
+    y[i] = static_cast<std::uint16_t>((is_nan ? bits | 0x400000U : rounded) >> 16);
+  }
+}
+
+constexpr OpsKernels kOpsKernels = {RmsNorm, RopeAdjacent, RopeHalves, SwiGlu, AddRow, ToBf16};
+
+}  // namespace
+}  // namespace berth::cpu
