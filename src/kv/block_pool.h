@@ -13,8 +13,8 @@ namespace berth {
 
 class BlockPool;
 
-// A sequence's right to `reserved()` blocks, and the ones it has taken so far: its block table. Everything returns to the
-// pool when the reservation is destroyed or moved over. Move-only; lives no longer than its pool.
+// A sequence's right to `reserved()` blocks, and the ones it has taken so far: its block table. Everything returns to
+// the pool when the reservation is destroyed or moved over. Move-only; lives no longer than its pool.
 class BlockReservation {
  public:
   BlockReservation() = default;
@@ -22,8 +22,8 @@ class BlockReservation {
   BlockReservation(BlockReservation&& other) noexcept;
   BlockReservation& operator=(BlockReservation&& other) noexcept;
 
-  // Takes blocks until the table covers `tokens` tokens. REQUIRES: that needs no more than reserved() blocks; a table never
-  // shrinks.
+  // Takes blocks until the table covers `tokens` tokens. REQUIRES: that needs no more than reserved() blocks; a table
+  // never shrinks.
   void CoverTokens(std::int64_t tokens);
 
   std::span<const BlockId> block_table() const { return table_; }
@@ -52,9 +52,9 @@ class BlockPool {
   std::optional<BlockReservation> Reserve(std::int64_t blocks);
 
   const KvPoolShape& shape() const { return shape_; }
-  std::int64_t held_blocks() const;      // in some table
+  std::int64_t held_blocks() const;                         // in some table
   std::int64_t unspent_blocks() const { return unspent_; }  // promised, not yet taken
-  std::int64_t available_blocks() const;  // free and not promised
+  std::int64_t available_blocks() const;                    // free and not promised
 
  private:
   friend class BlockReservation;
