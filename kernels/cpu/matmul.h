@@ -1,8 +1,16 @@
 // Matrix products y = x · Wᵀ for the transformer's weights: packed once at load, multiplied with activations that are
-// quantised to int8 per 32 elements (quantised weights) or kept in float32 (float weights, and everything in float32 mode).
+// quantised to int8 per 32 elements (quantised weights) or kept in float32 (float weights, and everything in float32
+// mode).
 //
 // Batch invariance: each output y[m][n] is one fixed sequence of operations over K, whatever M, whichever thread and
 // however the columns are split. Threads split N by panels.
+//   float kinds:   y = fma(w[k], x[k], y) for k ascending, from 0.
+//   integer kinds: y = fma(Σ w·x of the block's codes, w's scale · x's scale, y) for blocks ascending, from 0; kPanelU4
+//                  then y = fma(minimum, scaled sum of x, y); kPanelU8x16 takes the block's halves one after the other.
+// All levels follow the same definition with the same roundings, so they agree bit for bit (NaN payloads aside).
+//
+// Scales and minima are used as the file has them, in float32. A block of activations with an infinity or a NaN makes
+// its row's outputs NaN; one whose magnitudes are all below 2^-120 counts as zeros.
 //
 // Raw pointers, no checks: the caller (src/runner) validates shapes. Thread-safe: no state.
 #pragma once
@@ -11,47 +19,47 @@
 #include <cstdint>
 
 #include "kernels/cpu/cpu_level.h"
+#include "kernels/cpu/dequantize.h"
 
 namespace berth::cpu {
-
-// How weights are stored in the model file, row by row (one row = one output, K inputs).
-enum class WeightFormat : std::uint8_t { kF32, kF16, kBF16, kQ4_0, kQ4_1, kQ5_0, kQ8_0, kQ6_K };
-
-// Values of `n` elements of a row: src is the row's first block. n is a multiple of the format's block.
-void Dequantize(WeightFormat format, const void* src, std::int64_t n, float* dst);
 
 // Outputs are packed in panels of this many; a matrix whose row count is no multiple has a padded last panel.
 inline constexpr int kPanelColumns = 16;
 
 // The layout a matrix is packed into. kFloat32 mode packs every format as kPanelF32.
 enum class PackedKind : std::uint8_t {
-  kPanelF32,   // float weights, float32 activations
+  kPanelF32,  // float weights, float32 activations
   kPanelF16,
   kPanelBF16,
-  kPanelU4,    // 4-bit codes with scale and minimum per 32: Q4_0, Q4_1
-  kPanelU8,    // 8-bit codes with scale and minimum per 32: Q5_0, Q8_0
-  kPanelU8x16, // 8-bit codes with scale and minimum per 16: Q6_K
+  kPanelU4,           // 4-bit codes with scale and minimum per 32: Q4_1
+  kPanelU4Symmetric,  // 4-bit codes less 8 with scale per 32: Q4_0
+  kPanelU8,           // 8-bit codes less 128 with scale per 32: Q5_0, Q8_0
+  kPanelU8x16,        // 8-bit codes less 128 with scale per 16: Q6_K
 };
 
+// `float32`: the mode in which nothing is approximated. K of a quantised format is a multiple of its block; float
+// formats take any K.
 PackedKind ChoosePackedKind(WeightFormat format, bool float32);
 
 struct PackedMatrix {
   PackedKind kind = PackedKind::kPanelF32;
-  std::int32_t n = 0;           // outputs
-  std::int32_t k = 0;           // inputs
+  std::int32_t n = 0;               // outputs
+  std::int32_t k = 0;               // inputs
   const std::byte* data = nullptr;  // 64-byte aligned, PackedBytes(kind, n, k) long
 };
 
 inline constexpr int NumPanels(std::int32_t n) { return (n + kPanelColumns - 1) / kPanelColumns; }
 std::size_t PackedBytes(PackedKind kind, std::int32_t n, std::int32_t k);
 
-// Packs panels [panel_begin, panel_end) of a matrix of `format` stored row by row at src into dst (the start of the whole
-// packed matrix). Panels are independent: threads may share the work.
+// Packs panels [panel_begin, panel_end) of a matrix of `format` stored row by row at src into dst (the start of the
+// whole packed matrix). Panels are independent: threads may share the work. Every byte of the panels is written.
+// REQUIRES: kind is kPanelF32 or ChoosePackedKind(format, false).
 void PackPanels(WeightFormat format, const void* src, PackedKind kind, std::int32_t n, std::int32_t k, int panel_begin,
                 int panel_end, std::byte* dst);
 
 // Activations as a product wants them. One row of K floats becomes ActivationBytes(kind, k) bytes (a multiple of 64);
-// rows of a batch lie that far apart. Depends on the kind only as float or int8 (with the sums that minima need).
+// rows of a batch lie that far apart, from a 64-byte aligned start. Depends on the kind only as float or int8 (with the
+// sums that minima need).
 std::size_t ActivationBytes(PackedKind kind, std::int32_t k);
 // Kinds with the same activation form can share prepared rows.
 bool SameActivations(PackedKind a, PackedKind b);

@@ -1,0 +1,106 @@
+// Packing: from a file's rows to panels (packed_layout.h).
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/block_codes.h"
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/packed_layout.h"
+
+namespace berth::cpu {
+namespace {
+
+// Values of a float panel one column at a time, from float32 or as 16-bit patterns.
+template <typename T>
+void StoreColumn(const T* values, std::int32_t count, std::int32_t first_k, int column, std::byte* panel) {
+  for (std::int32_t i = 0; i < count; ++i) {
+    std::memcpy(panel + ((static_cast<std::size_t>(first_k) + static_cast<std::size_t>(i)) * kPanelColumns +
+                         static_cast<std::size_t>(column)) *
+                            sizeof(T),
+                values + i, sizeof(T));
+  }
+}
+
+void PackFloat32Column(WeightFormat format, const std::byte* row, std::int32_t k, int column, std::byte* panel) {
+  constexpr std::int32_t kChunk = 256;  // a multiple of every format's block
+  float values[kChunk];
+  for (std::int32_t first = 0; first < k; first += kChunk) {
+    const std::int32_t count = std::min(kChunk, k - first);
+    Dequantize(format, row + RowBytes(format, first), count, values);
+    StoreColumn(values, count, first, column, panel);
+  }
+}
+
+void PackHalfColumn(const std::byte* row, std::int32_t k, int column, std::byte* panel) {
+  for (std::int32_t i = 0; i < k; ++i) {
+    std::uint16_t value;
+    std::memcpy(&value, row + 2 * static_cast<std::size_t>(i), sizeof value);
+    StoreColumn(&value, 1, i, column, panel);
+  }
+}
+
+// 4-bit kinds: the second half of a block's codes go to the high nibbles.
+void StoreCodes4(const BlockCodes& block, int column, std::byte* codes) {
+  for (int i = 0; i < 16; ++i) {
+    codes[i / 4 * 64 + column * 4 + i % 4] = static_cast<std::byte>(block.codes[i] | (block.codes[i + 16] << 4));
+  }
+}
+
+// 8-bit kinds: moved so that 128 stands for zero, whatever the format's own zero.
+void StoreCodes8(const BlockCodes& block, int column, std::byte* codes) {
+  for (int i = 0; i < kBlockInputs; ++i) {
+    codes[i / 4 * 64 + column * 4 + i % 4] = static_cast<std::byte>(block.codes[i] - block.zero + 128);
+  }
+}
+
+template <typename T>
+void StoreScale(T value, int index, std::byte* scales) {
+  std::memcpy(scales + static_cast<std::size_t>(index) * sizeof(T), &value, sizeof(T));
+}
+
+void PackIntegerColumn(WeightFormat format, const std::byte* row, PackedKind kind, const PanelLayout& layout,
+                       std::int32_t k, int column, std::byte* panel) {
+  for (std::int32_t b = 0; b < k / kBlockInputs; ++b) {
+    const BlockCodes block = ReadBlock(format, row, b);
+    std::byte* codes = panel + static_cast<std::size_t>(b) * layout.block_codes_bytes;
+    std::byte* scales = panel + layout.scales_offset + static_cast<std::size_t>(b) * layout.block_scales_bytes;
+    if (kind == PackedKind::kPanelU4 || kind == PackedKind::kPanelU4Symmetric) {
+      StoreCodes4(block, column, codes);
+    } else {
+      StoreCodes8(block, column, codes);
+    }
+    if (kind == PackedKind::kPanelU8x16) {
+      StoreScale(block.scale[0], column, scales);
+      StoreScale(block.scale[1], kPanelColumns + column, scales);
+    } else {
+      StoreScale(block.half_scale, column, scales);
+      if (kind == PackedKind::kPanelU4) StoreScale(block.half_minimum, kPanelColumns + column, scales);
+    }
+  }
+}
+
+}  // namespace
+
+void PackPanels(WeightFormat format, const void* src, PackedKind kind, std::int32_t n, std::int32_t k, int panel_begin,
+                int panel_end, std::byte* dst) {
+  const PanelLayout layout = LayoutOf(kind, k);
+  const std::size_t row_bytes = RowBytes(format, k);
+  for (int p = panel_begin; p < panel_end; ++p) {
+    std::byte* panel = dst + static_cast<std::size_t>(p) * layout.panel_bytes;
+    // Columns past the last row and the ends of lines: zeros, which no output sees.
+    std::memset(panel, 0, layout.panel_bytes);
+    const int columns = std::min(kPanelColumns, n - p * kPanelColumns);
+    for (int c = 0; c < columns; ++c) {
+      const std::byte* row =
+          static_cast<const std::byte*>(src) + static_cast<std::size_t>(p * kPanelColumns + c) * row_bytes;
+      if (kind == PackedKind::kPanelF32) {
+        PackFloat32Column(format, row, k, c, panel);
+      } else if (IsFloatKind(kind)) {
+        PackHalfColumn(row, k, c, panel);
+      } else {
+        PackIntegerColumn(format, row, kind, layout, k, c, panel);
+      }
+    }
+  }
+}
+
+}  // namespace berth::cpu

@@ -1,0 +1,152 @@
+#include "runner/cpu/packed_weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace berth {
+namespace {
+
+// Input rows multiplied at a time: their prepared form stays in the second-level cache while the panels pass by.
+constexpr std::int32_t kRowsAtOnce = 256;
+
+cpu::WeightFormat FormatOf(GgufTensorType type) {
+  switch (type) {
+    case GgufTensorType::kF32:
+      return cpu::WeightFormat::kF32;
+    case GgufTensorType::kF16:
+      return cpu::WeightFormat::kF16;
+    case GgufTensorType::kBF16:
+      return cpu::WeightFormat::kBF16;
+    case GgufTensorType::kQ4_0:
+      return cpu::WeightFormat::kQ4_0;
+    case GgufTensorType::kQ4_1:
+      return cpu::WeightFormat::kQ4_1;
+    case GgufTensorType::kQ5_0:
+      return cpu::WeightFormat::kQ5_0;
+    case GgufTensorType::kQ8_0:
+      return cpu::WeightFormat::kQ8_0;
+    case GgufTensorType::kQ6_K:
+      return cpu::WeightFormat::kQ6_K;
+  }
+  CheckFailed(__FILE__, __LINE__, "a tensor type that the model reader lets through has kernels",
+              GgufTensorTypeName(type));
+}
+
+}  // namespace
+
+void Projection::PrepareRow(const cpu::MatMulKernels& kernels, const float* x, std::byte* dst) const {
+  for (const Form& form : forms) kernels.prepare_row(form.kind, x, inputs, dst + form.at);
+}
+
+void Projection::Multiply(const cpu::MatMulKernels& kernels, const std::byte* rows_prepared, std::int32_t rows,
+                          float* y, int share, int shares) const {
+  const auto begin = static_cast<std::int32_t>(std::int64_t{panels} * share / shares);
+  const auto end = static_cast<std::int32_t>(std::int64_t{panels} * (share + 1) / shares);
+  for (std::int32_t row = 0; row < rows; row += kRowsAtOnce) {
+    const std::int32_t count = std::min(kRowsAtOnce, rows - row);
+    std::int32_t part_begin = 0;
+    for (const Part& part : parts) {
+      const std::int32_t part_end = part_begin + cpu::NumPanels(part.matrix.n);
+      const std::int32_t from = std::max(begin, part_begin);
+      const std::int32_t to = std::min(end, part_end);
+      if (from < to) {
+        kernels.matmul(part.matrix, rows_prepared + static_cast<std::size_t>(row) * row_bytes + part.activations_at,
+                       count, y + static_cast<std::int64_t>(row) * outputs + part.first_output, outputs,
+                       from - part_begin, to - part_begin);
+      }
+      part_begin = part_end;
+    }
+  }
+}
+
+absl::StatusOr<PackedWeights> PackedWeights::Pack(const Model& model, bool float32, ThreadPool& pool) {
+  PackedWeights weights;
+  absl::StatusOr<MappedMemory> memory =
+      MappedMemory::Map(weights.LayOut(model, float32, nullptr), absl::StrCat("the weights of ", model.file->path()));
+  if (!memory.ok()) return memory.status();
+  weights.memory_ = *std::move(memory);
+  weights.memory_.PreferLargePages();
+  weights.LayOut(model, float32, weights.memory_.data());
+  pool.Run([&](int thread) {
+    for (const PackJob& job : weights.jobs_) {
+      const std::int64_t panels = cpu::NumPanels(job.matrix.n);
+      cpu::PackPanels(FormatOf(job.tensor->type), job.tensor->data.data(), job.matrix.kind, job.matrix.n, job.matrix.k,
+                      static_cast<int>(panels * thread / pool.num_threads()),
+                      static_cast<int>(panels * (thread + 1) / pool.num_threads()), job.dst);
+    }
+  });
+  weights.jobs_.clear();
+  return weights;
+}
+
+std::size_t PackedWeights::LayOut(const Model& model, bool float32, std::byte* base) {
+  MemoryLayout layout(base);
+  layers_.clear();
+  jobs_.clear();
+  for (const LayerWeights& from : model.weights.layers) {
+    Layer& layer = layers_.emplace_back();
+    layer.attn_norm = TakeVector(*from.attn_norm, layout);
+    layer.qkv = TakeProjection({from.q, from.k, from.v}, float32, layout);
+    layer.attn_output = TakeProjection({from.attn_output}, float32, layout);
+    layer.ffn_norm = TakeVector(*from.ffn_norm, layout);
+    layer.gate_up = TakeProjection({from.ffn_gate, from.ffn_up}, float32, layout);
+    layer.down = TakeProjection({from.ffn_down}, float32, layout);
+  }
+  output_norm_ = TakeVector(*model.weights.output_norm, layout);
+  head_ = TakeProjection({model.weights.output}, float32, layout);
+
+  const GgufTensor& embedding = *model.weights.token_embedding;
+  hidden_ = static_cast<std::int32_t>(embedding.cols());
+  embedding_format_ = FormatOf(embedding.type);
+  embedding_row_bytes_ = embedding.data.size() / static_cast<std::size_t>(embedding.rows());
+  auto* copy = layout.Take<std::byte>(embedding.data.size());
+  if (copy != nullptr) std::memcpy(copy, embedding.data.data(), embedding.data.size());
+  embedding_ = copy;
+  return layout.bytes();
+}
+
+Projection PackedWeights::TakeProjection(std::initializer_list<const GgufTensor*> tensors, bool float32,
+                                         MemoryLayout& layout) {
+  Projection projection;
+  for (const GgufTensor* tensor : tensors) {
+    cpu::PackedMatrix matrix;
+    matrix.kind = cpu::ChoosePackedKind(FormatOf(tensor->type), float32);
+    matrix.n = static_cast<std::int32_t>(tensor->rows());
+    matrix.k = static_cast<std::int32_t>(tensor->cols());
+    auto* dst = layout.Take<std::byte>(cpu::PackedBytes(matrix.kind, matrix.n, matrix.k));
+    matrix.data = dst;
+    jobs_.push_back({tensor, matrix, dst});
+
+    const auto form = std::find_if(projection.forms.begin(), projection.forms.end(), [&](const Projection::Form& have) {
+      return cpu::SameActivations(have.kind, matrix.kind);
+    });
+    Projection::Part part{matrix, projection.outputs, projection.row_bytes};
+    if (form != projection.forms.end()) {
+      part.activations_at = form->at;
+    } else {
+      projection.forms.push_back({matrix.kind, projection.row_bytes});
+      projection.row_bytes += cpu::ActivationBytes(matrix.kind, matrix.k);
+    }
+    projection.parts.push_back(part);
+    projection.inputs = matrix.k;
+    projection.outputs += matrix.n;
+    projection.panels += cpu::NumPanels(matrix.n);
+  }
+  return projection;
+}
+
+const float* PackedWeights::TakeVector(const GgufTensor& tensor, MemoryLayout& layout) {
+  auto* copy = layout.Take<float>(static_cast<std::size_t>(tensor.elements()));
+  if (copy != nullptr) std::memcpy(copy, tensor.data.data(), tensor.data.size());
+  return copy;
+}
+
+void PackedWeights::Embed(TokenId token, float* dst) const {
+  cpu::Dequantize(embedding_format_, embedding_ + static_cast<std::size_t>(token) * embedding_row_bytes_, hidden_, dst);
+}
+
+}  // namespace berth

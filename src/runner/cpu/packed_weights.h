@@ -1,0 +1,89 @@
+// A model's weights as the kernels want them: packed once, in memory of their own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/thread_pool.h"
+#include "kernels/cpu/matmul.h"
+#include "model/model.h"
+#include "runner/cpu/mapped_memory.h"
+
+namespace berth {
+
+// Matrices that multiply the same input rows; their outputs lie side by side in one output row. A model may mix
+// formats, so an input row is prepared once per form of activations that any of them wants.
+struct Projection {
+  struct Part {
+    cpu::PackedMatrix matrix;
+    std::int32_t first_output = 0;
+    std::size_t activations_at = 0;  // bytes into the prepared row
+  };
+  struct Form {
+    cpu::PackedKind kind;
+    std::size_t at = 0;  // bytes into the prepared row
+  };
+
+  std::vector<Part> parts;
+  std::vector<Form> forms;
+  std::int32_t inputs = 0;
+  std::int32_t outputs = 0;
+  std::int32_t panels = 0;
+  std::size_t row_bytes = 0;  // of a prepared input row
+
+  void PrepareRow(const cpu::MatMulKernels& kernels, const float* x, std::byte* dst) const;
+  // Share `share` of `shares` of the output columns for all `rows`; y's rows lie `outputs` floats apart.
+  void Multiply(const cpu::MatMulKernels& kernels, const std::byte* rows_prepared, std::int32_t rows, float* y,
+                int share, int shares) const;
+};
+
+class PackedWeights {
+ public:
+  struct Layer {
+    const float* attn_norm = nullptr;
+    Projection qkv;
+    Projection attn_output;
+    const float* ffn_norm = nullptr;
+    Projection gate_up;
+    Projection down;
+  };
+
+  // Copies what it needs: the model may be closed afterwards.
+  static absl::StatusOr<PackedWeights> Pack(const Model& model, bool float32, ThreadPool& pool);
+
+  const std::vector<Layer>& layers() const { return layers_; }
+  const float* output_norm() const { return output_norm_; }
+  const Projection& head() const { return head_; }
+
+  // The embedding of a token: `hidden` floats.
+  void Embed(TokenId token, float* dst) const;
+
+ private:
+  struct PackJob {
+    const GgufTensor* tensor;
+    cpu::PackedMatrix matrix;
+    std::byte* dst;
+  };
+
+  PackedWeights() = default;
+
+  std::size_t LayOut(const Model& model, bool float32, std::byte* base);
+  Projection TakeProjection(std::initializer_list<const GgufTensor*> tensors, bool float32, MemoryLayout& layout);
+  static const float* TakeVector(const GgufTensor& tensor, MemoryLayout& layout);
+
+  MappedMemory memory_;
+  std::vector<Layer> layers_;
+  const float* output_norm_ = nullptr;
+  Projection head_;
+  // The embedding as it is in the file: a step reads a few of its rows, and packed rows cannot be read alone.
+  cpu::WeightFormat embedding_format_ = cpu::WeightFormat::kF32;
+  const std::byte* embedding_ = nullptr;
+  std::size_t embedding_row_bytes_ = 0;
+  std::int32_t hidden_ = 0;
+  std::vector<PackJob> jobs_;  // while packing
+};
+
+}  // namespace berth
