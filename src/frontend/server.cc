@@ -1,1 +1,164 @@
 #include "frontend/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "frontend/call_registry.h"
+#include "frontend/codec.h"
+#include "frontend/inference_service.h"
+#include "frontend/listen_address.h"
+#include "frontend/submission.h"
+#include "frontend/tokenizer_pool.h"
+
+namespace berth {
+namespace {
+
+constexpr int kTokenizerThreads = 2;
+constexpr std::size_t kMaxWaitingLookups = 64;
+
+// More than a queue of the default length over one connection, so that the queue refuses and not the transport.
+constexpr int kMaxStreamsPerConnection = 1024;
+constexpr int kMaxMetadataBytes = 16 * 1024;
+// A peer that vanished is noticed within half a minute or so; one that pings more often than this is told to calm down.
+constexpr int kKeepaliveTimeMs = 20'000;
+constexpr int kKeepaliveTimeoutMs = 10'000;
+constexpr int kMinClientPingIntervalMs = 10'000;
+
+// How long the last messages may take to leave after everything has ended.
+constexpr Duration kFlushTime = std::chrono::seconds(1);
+constexpr auto kCloseTime = std::chrono::milliseconds(200);
+constexpr Duration kHousekeepingInterval = std::chrono::milliseconds(100);
+
+class GrpcServerImpl final : public GrpcServer {
+ public:
+  GrpcServerImpl(const FrontendOptions& options, Engine* engine, const Tokenizer* tokenizer, const Clock* clock)
+      : options_(options),
+        engine_(engine),
+        clock_(clock),
+        codec_(options.limits, options.model.name, options.model.max_context_tokens, tokenizer),
+        pool_(kTokenizerThreads, kMaxWaitingLookups),
+        service_({engine, tokenizer, clock, &codec_, &pool_}, options, &registry_) {}
+
+  ~GrpcServerImpl() override {
+    if (server_ != nullptr) Shutdown(Duration::zero());
+  }
+
+  absl::Status Serve() {
+    if (absl::Status listen = CheckListenAddress(options_.listen_address); !listen.ok()) return listen;
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(options_.listen_address, grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&service_);
+    builder.SetMaxReceiveMessageSize(options_.max_message_bytes);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
+    builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinClientPingIntervalMs);
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr) {
+      return absl::FailedPreconditionError("cannot listen on " + options_.listen_address +
+                                           ": gRPC could not bind it (GRPC_VERBOSITY=debug tells more)");
+    }
+    address_ = WithPort(options_.listen_address, port);
+    server_->GetHealthCheckService()->SetServingStatus("liveness", true);
+    UpdateHealth(engine_->serving());
+    housekeeper_ = std::thread([this] { KeepHouse(); });
+    return absl::OkStatus();
+  }
+
+  std::string address() const override { return address_; }
+
+  void Shutdown(Duration timeout) override {
+    const std::lock_guard once(shutdown_mutex_);
+    if (shut_down_) return;
+    shut_down_ = true;
+    const TimePoint end = std::chrono::steady_clock::now() + timeout;
+    {
+      const std::lock_guard lock(mutex_);
+      draining_ = true;
+    }
+    service_.Drain();
+    UpdateHealth(false);
+    engine_->Shutdown(timeout);
+    // Every job that was posted ends its call; later ones are refused.
+    pool_.Stop();
+    // The housekeeper still ends those that do not read.
+    registry_.WaitUntilEmpty(std::max<Duration>(end - std::chrono::steady_clock::now(), kFlushTime));
+    // Closes what is left, such as those who watch the health.
+    server_->Shutdown(std::chrono::system_clock::now() + kCloseTime);
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    wake_.notify_all();
+    housekeeper_.join();
+  }
+
+ private:
+  void UpdateHealth(bool serving) {
+    grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
+    for (const char* name : {"", "readiness", v1::Inference::service_full_name()}) {
+      health->SetServingStatus(name, serving);
+    }
+  }
+
+  void KeepHouse() {
+    pthread_setname_np(pthread_self(), "housekeeper");
+    bool serving = engine_->serving();
+    std::unique_lock lock(mutex_);
+    while (!closed_) {
+      wake_.wait_for(lock, std::min<Duration>(kHousekeepingInterval, options_.write_timeout / 4));
+      // Under the lock, so that it never overtakes what Shutdown says of the health.
+      if (!draining_ && engine_->serving() != serving) {
+        serving = !serving;
+        UpdateHealth(serving);
+      }
+      lock.unlock();
+      registry_.AbortStuck(clock_->Now(), options_.write_timeout);
+      lock.lock();
+    }
+  }
+
+  const FrontendOptions options_;
+  Engine* const engine_;
+  const Clock* const clock_;
+  const Codec codec_;
+  TokenizerPool pool_;
+  CallRegistry registry_;
+  InferenceService service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+
+  std::mutex shutdown_mutex_;  // held through Shutdown: a second caller waits for the first
+  bool shut_down_ = false;     // guarded by shutdown_mutex_
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool draining_ = false;  // guarded by mutex_
+  bool closed_ = false;    // guarded by mutex_
+  std::thread housekeeper_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const FrontendOptions& options, Engine* engine,
+                                                              const Tokenizer* tokenizer, const Clock* clock) {
+  auto server = std::make_unique<GrpcServerImpl>(options, engine, tokenizer, clock);
+  if (absl::Status status = server->Serve(); !status.ok()) return status;
+  return std::unique_ptr<GrpcServer>(std::move(server));
+}
+
+}  // namespace berth

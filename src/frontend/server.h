@@ -25,7 +25,7 @@ struct RequestLimits {
 
 // What GetModelInfo tells beside the tokenizer's own facts.
 struct ServedModel {
-  std::string name;       // what GenerateRequest.model must say, or be empty
+  std::string name;  // what GenerateRequest.model must say, or be empty
   ModelConfig config;
   std::int32_t max_context_tokens = 0;
   KvPoolShape pool;
@@ -35,7 +35,7 @@ struct ServedModel {
 struct FrontendOptions {
   std::string listen_address;  // "127.0.0.1:8433"; port 0 = any free port
   std::int32_t max_message_bytes = 0;
-  Duration write_timeout{};    // a stream whose oldest unread event is older is cancelled
+  Duration write_timeout{};  // a stream whose oldest unread event is older is cancelled
   RequestLimits limits;
   ServedModel model;
 };

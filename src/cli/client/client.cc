@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "berth/v1/inference.grpc.pb.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -181,8 +182,8 @@ class GenerateClient::Impl {
                                       ": start 'berth serve' there, or give the address it printed");
       }
       if (!channel_->WaitForStateChange(state, deadline)) {
-        return absl::UnavailableError("no answer from " + options_.address + " within " +
-                                      std::to_string(ToSeconds(options_.connect_timeout)) + " s");
+        return absl::UnavailableError(
+            absl::StrCat("no answer from ", options_.address, " within ", ToSeconds(options_.connect_timeout), " s"));
       }
       state = channel_->GetState(true);
     }

@@ -1,0 +1,249 @@
+#include "frontend/inference_service.h"
+
+#include <grpc/grpc.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "base/check.h"
+#include "frontend/lookups.h"
+
+namespace berth {
+namespace {
+
+constexpr char kSlowReaderMessage[] =
+    "the client left the oldest message of the stream unread for too long: read faster, or ask for less (SLOW_READER)";
+
+bool Parse(const grpc::ByteBuffer& bytes, google::protobuf::Message* message) {
+  // Deserialize empties the buffer it is given, and this one is gRPC's.
+  grpc::ByteBuffer copy(bytes);
+  return grpc::GenericDeserialize<grpc::ProtoBufferReader, google::protobuf::Message>(&copy, message).ok();
+}
+
+Refusal Malformed(const google::protobuf::Message& message) {
+  Refusal refusal;
+  refusal.reason = RefusalReason::kInvalidRequest;
+  refusal.message =
+      "the request is no " + message.GetDescriptor()->full_name() + ": it is cut off, or a string in it is not UTF-8";
+  return refusal;
+}
+
+grpc::ByteBuffer Serialize(const google::protobuf::Message& message) {
+  grpc::ByteBuffer bytes;
+  bool own_buffer = false;
+  const grpc::Status status =
+      grpc::GenericSerialize<grpc::ProtoBufferWriter, google::protobuf::Message>(message, &bytes, &own_buffer);
+  BERTH_CHECK_MSG(status.ok(), status.error_message());
+  return bytes;
+}
+
+void AddTrailers(const CallEnding& ending, grpc::CallbackServerContext* context) {
+  for (const auto& [key, value] : ending.trailers) context->AddTrailingMetadata(key, value);
+}
+
+void FinishUnary(const google::protobuf::Message* message, const CallEnding& ending,
+                 grpc::CallbackServerContext* context, grpc::ByteBuffer* response, grpc::ServerUnaryReactor* reactor) {
+  if (message != nullptr) *response = Serialize(*message);
+  AddTrailers(ending, context);
+  reactor->Finish(ending.status);
+}
+
+// The gRPC deadline in the terms of our clock.
+TimePoint DeadlineOf(const grpc::CallbackServerContext& context, TimePoint now) {
+  const auto deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return kNoDeadline;
+  const auto left = deadline - std::chrono::system_clock::now();
+  return left > std::chrono::hours(24 * 365) ? kNoDeadline : now + left;
+}
+
+// What both reactors of Generate do. Made by the handler, freed by OnDone, which gRPC calls when Finish is through and
+// no other reaction runs.
+template <typename Base>
+class GenerateReactor : public Base, public CallTransport {
+ public:
+  GenerateReactor(grpc::CallbackServerContext* context, CallRegistry* registry)
+      : context_(context), registry_(registry) {}
+
+  grpc::CallbackServerContext* context() const { return context_; }
+
+  // Before the first event. The registry keeps the call for as long as the RPC is open.
+  void SetCall(std::shared_ptr<Call> call) {
+    call_ = std::move(call);
+    registry_->Add(call_);
+  }
+  // Before the handler returns, which is before any reaction.
+  void SetSubmission(std::shared_ptr<Submission> submission) { submission_ = std::move(submission); }
+
+  void OnCancel() override {
+    call_->OnCancel();
+    CancelSubmission();
+  }
+  void OnDone() override {
+    call_->OnDone();
+    registry_->Remove(call_);
+    delete this;
+  }
+
+  std::function<void()> SlowReaderAborter() override {
+    grpc_call* const call = context_->c_call();
+    grpc_call_ref(call);
+    // Written past what is stuck, as trailers cannot be: the client sees this status.
+    return [call] {
+      grpc_call_cancel_with_status(call, GRPC_STATUS_RESOURCE_EXHAUSTED, kSlowReaderMessage, nullptr);
+      grpc_call_unref(call);
+    };
+  }
+
+ protected:
+  void CancelSubmission() {
+    if (submission_) submission_->Cancel();
+  }
+
+  grpc::CallbackServerContext* const context_;
+  CallRegistry* const registry_;
+  std::shared_ptr<Call> call_;
+  std::shared_ptr<Submission> submission_;  // null where the codec refused
+};
+
+class UnaryReactor final : public GenerateReactor<grpc::ServerUnaryReactor> {
+ public:
+  UnaryReactor(grpc::CallbackServerContext* context, CallRegistry* registry, grpc::ByteBuffer* response)
+      : GenerateReactor(context, registry), response_(response) {}
+
+  void Write(const google::protobuf::Message&) override { BERTH_CHECK_MSG(false, "a unary call has one message"); }
+  void Finish(const google::protobuf::Message* last, const CallEnding& ending) override {
+    FinishUnary(last, ending, context_, response_, this);
+  }
+
+ private:
+  grpc::ByteBuffer* const response_;
+};
+
+class StreamReactor final : public GenerateReactor<grpc::ServerWriteReactor<grpc::ByteBuffer>> {
+ public:
+  using GenerateReactor::GenerateReactor;
+
+  void OnWriteDone(bool ok) override {
+    if (!ok) CancelSubmission();
+    call_->OnWriteDone(ok);
+  }
+
+  void Write(const google::protobuf::Message& message) override {
+    message_ = Serialize(message);
+    StartWrite(&message_);
+  }
+  void Finish(const google::protobuf::Message* last, const CallEnding& ending) override {
+    AddTrailers(ending, context_);
+    if (last == nullptr) return ServerWriteReactor::Finish(ending.status);
+    message_ = Serialize(*last);
+    StartWriteAndFinish(&message_, grpc::WriteOptions(), ending.status);
+  }
+
+ private:
+  grpc::ByteBuffer message_;
+};
+
+}  // namespace
+
+InferenceService::InferenceService(const FrontendParts& parts, const FrontendOptions& options, CallRegistry* registry)
+    : parts_(parts), options_(options), registry_(registry) {}
+
+template <typename CallType, typename Reactor>
+void InferenceService::StartGenerate(const grpc::ByteBuffer& bytes, Reactor* reactor) {
+  const TimePoint arrival = parts_.clock->Now();
+  v1::GenerateRequest request;
+  const bool parsed = Parse(bytes, &request);
+  std::string request_id = parts_.codec->ResolveRequestId(request);
+  std::variant<GenerateSpec, Refusal> decoded;
+  if (draining_) {
+    decoded = DrainingRefusal();
+  } else if (!parsed) {
+    decoded = Malformed(request);
+  } else {
+    decoded = parts_.codec->Decode(std::move(request), request_id, arrival, DeadlineOf(*reactor->context(), arrival));
+  }
+
+  auto* spec = std::get_if<GenerateSpec>(&decoded);
+  const EventEncoder encoder(parts_.tokenizer, spec != nullptr ? spec->output : OutputSpec());
+  auto call = std::make_shared<CallType>(parts_.clock, encoder, std::move(request_id), reactor);
+  reactor->SetCall(call);
+  if (spec == nullptr) return call->OnEvent(Failed{std::move(std::get<Refusal>(decoded)), {}});
+  reactor->SetSubmission(Submission::Start(parts_, std::move(*spec), call));
+}
+
+grpc::ServerUnaryReactor* InferenceService::Generate(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+  auto* reactor = new UnaryReactor(context, registry_, response);
+  StartGenerate<UnaryCall>(*request, reactor);
+  return reactor;
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::GenerateStream(grpc::CallbackServerContext* context,
+                                                                             const grpc::ByteBuffer* request) {
+  auto* reactor = new StreamReactor(context, registry_);
+  StartGenerate<StreamCall>(*request, reactor);
+  return reactor;
+}
+
+template <typename Request, typename Handle>
+grpc::ServerUnaryReactor* InferenceService::RunOnPool(grpc::CallbackServerContext* context,
+                                                      const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response,
+                                                      Handle handle) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const auto finish = [context, response, reactor](const google::protobuf::Message* message, const CallEnding& ending) {
+    FinishUnary(message, ending, context, response, reactor);
+  };
+  const auto refuse = [finish](const Refusal& refusal) { finish(nullptr, RefusedEnding(refusal, {})); };
+  auto request = std::make_shared<Request>();
+  if (draining_) {
+    refuse(DrainingRefusal());
+  } else if (!Parse(bytes, request.get())) {
+    refuse(Malformed(*request));
+  } else if (!parts_.pool->TryPost([context, request, handle = std::move(handle), finish, refuse] {
+               if (context->IsCancelled()) return finish(nullptr, {grpc::Status::CANCELLED, {}});
+               auto result = handle(std::move(*request));
+               if (const auto* refusal = std::get_if<Refusal>(&result)) return refuse(*refusal);
+               finish(&std::get<0>(result), {});
+             })) {
+    Refusal refusal;
+    refusal.reason = RefusalReason::kQueueFull;
+    refusal.message = "too many calls wait to be tokenized: come back later";
+    refusal.retry_after = std::chrono::seconds(1);
+    refuse(refusal);
+  }
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* InferenceService::EstimateDemand(grpc::CallbackServerContext* context,
+                                                           const grpc::ByteBuffer* request,
+                                                           grpc::ByteBuffer* response) {
+  return RunOnPool<v1::EstimateDemandRequest>(context, *request, response, [this](v1::EstimateDemandRequest&& message) {
+    return berth::EstimateDemand(parts_, options_.model, std::move(message));
+  });
+}
+
+grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+  return RunOnPool<v1::TokenizeRequest>(context, *request, response, [this](const v1::TokenizeRequest& message) {
+    return berth::Tokenize(parts_, message);
+  });
+}
+
+grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+  return RunOnPool<v1::DetokenizeRequest>(context, *request, response, [this](const v1::DetokenizeRequest& message) {
+    return berth::Detokenize(parts_, message);
+  });
+}
+
+grpc::ServerUnaryReactor* InferenceService::GetModelInfo(grpc::CallbackServerContext* context,
+                                                         const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+  return RunOnPool<v1::GetModelInfoRequest>(
+      context, *request, response,
+      [this](const v1::GetModelInfoRequest& message) { return berth::GetModelInfo(parts_, options_, message); });
+}
+
+}  // namespace berth

@@ -1,0 +1,112 @@
+#include "frontend/submission.h"
+
+#include <utility>
+#include <vector>
+
+#include "frontend/refusal_status.h"
+
+namespace berth {
+
+Refusal EncodeFault(const absl::Status& status) {
+  Refusal refusal;
+  refusal.reason = RefusalReason::kInvalidRequest;
+  refusal.message = "text cannot be tokenized: " + std::string(status.message());
+  refusal.field = "text";
+  return refusal;
+}
+
+std::shared_ptr<Submission> Submission::Start(const FrontendParts& parts, GenerateSpec spec,
+                                              std::shared_ptr<EventSink> sink) {
+  std::shared_ptr<Submission> submission(new Submission(parts, std::move(spec), std::move(sink)));
+  submission->TakeTicket();
+  return submission;
+}
+
+Submission::Submission(const FrontendParts& parts, GenerateSpec spec, std::shared_ptr<EventSink> sink)
+    : parts_(parts), sink_(std::move(sink)), request_id_(spec.request_id), spec_(std::move(spec)) {}
+
+void Submission::TakeTicket() {
+  if (std::optional<Refusal> refused = parts_.codec->CheckPromptBytes(spec_)) return Refuse(*std::move(refused));
+  std::variant<QueueTicket, Refusal> ticket = parts_.engine->TakeTicket();
+  if (auto* refused = std::get_if<Refusal>(&ticket)) return Refuse(std::move(*refused));
+  {
+    const std::lock_guard lock(mutex_);
+    ticket_.emplace(std::move(std::get<QueueTicket>(ticket)));
+  }
+  if (spec_.prompt_is_ids) return Submit(std::move(spec_.prompt_ids));
+  if (!parts_.pool->PostTicketed([self = shared_from_this()] { self->Tokenize(); })) {
+    Refuse(DrainingRefusal());
+  }
+}
+
+void Submission::Tokenize() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::kEnded) return;
+  }
+  EncodeOptions options;
+  options.parse_special = spec_.parse_special_tokens;
+  absl::StatusOr<std::vector<TokenId>> ids = parts_.tokenizer->Encode(spec_.prompt_text, options);
+  if (!ids.ok()) return Refuse(EncodeFault(ids.status()));
+  Submit(*std::move(ids));
+}
+
+void Submission::Submit(std::vector<TokenId> prompt) {
+  std::optional<QueueTicket> ticket;
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::kEnded) return;
+    state_ = State::kSubmitting;
+    ticket.emplace(*std::move(ticket_));
+    ticket_.reset();
+  }
+  std::optional<Refusal> refused =
+      parts_.engine->Submit(*std::move(ticket), {std::move(spec_), std::move(prompt)}, sink_);
+  bool cancel = false;
+  {
+    const std::lock_guard lock(mutex_);
+    state_ = refused ? State::kEnded : State::kSubmitted;
+    cancel = cancelled_;
+  }
+  if (refused) {
+    sink_->OnEvent(Failed{*std::move(refused), {}});
+  } else if (cancel) {
+    parts_.engine->Cancel(request_id_);
+  }
+}
+
+void Submission::Cancel() {
+  std::optional<QueueTicket> ticket;  // given back outside the lock
+  State before;
+  {
+    const std::lock_guard lock(mutex_);
+    before = state_;
+    if (cancelled_ || before == State::kEnded) return;
+    cancelled_ = true;
+    if (before == State::kTokenizing) {
+      state_ = State::kEnded;
+      if (ticket_) ticket.emplace(*std::move(ticket_));
+      ticket_.reset();
+    }
+  }
+  // In kSubmitting, Submit looks at cancelled_ when it is through.
+  if (before == State::kSubmitted) parts_.engine->Cancel(request_id_);
+  if (before != State::kTokenizing) return;
+  ticket.reset();
+  Refusal refusal;
+  refusal.reason = RefusalReason::kCancelledByClient;
+  refusal.message = "the client cancelled the call before its prompt was tokenized";
+  sink_->OnEvent(Failed{std::move(refusal), {}});
+}
+
+void Submission::Refuse(Refusal refusal) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::kEnded) return;
+    state_ = State::kEnded;
+    ticket_.reset();
+  }
+  sink_->OnEvent(Failed{std::move(refusal), {}});
+}
+
+}  // namespace berth

@@ -1,0 +1,69 @@
+// A request's way from the codec into the engine: queue ticket, tokenization, Submit. It may be cancelled anywhere.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "berth/event.h"
+#include "berth/request.h"
+#include "engine/engine.h"
+#include "frontend/codec.h"
+#include "frontend/tokenizer_pool.h"
+#include "tokenizer/tokenizer.h"
+
+namespace berth {
+
+// What all calls share. Outlives them.
+struct FrontendParts {
+  Engine* engine = nullptr;
+  const Tokenizer* tokenizer = nullptr;
+  const Clock* clock = nullptr;
+  const Codec* codec = nullptr;
+  TokenizerPool* pool = nullptr;
+};
+
+// Thread-safe. A refusal on the way reaches the sink as Failed, from whichever thread found it; after that, or after
+// the engine's last event, nothing more does.
+class Submission : public std::enable_shared_from_this<Submission> {
+ public:
+  // Takes the ticket and returns; never blocks. The sink may have failed already then.
+  static std::shared_ptr<Submission> Start(const FrontendParts& parts, GenerateSpec spec,
+                                           std::shared_ptr<EventSink> sink);
+
+  // The client is gone: the place in the queue and the blocks go back. Idempotent; harmless after the end.
+  void Cancel();
+
+ private:
+  enum class State {
+    kTokenizing,  // the ticket is here
+    kSubmitting,  // in Engine::Submit
+    kSubmitted,   // the engine's
+    kEnded,
+  };
+
+  Submission(const FrontendParts& parts, GenerateSpec spec, std::shared_ptr<EventSink> sink);
+
+  void TakeTicket();
+  void Tokenize();
+  void Submit(std::vector<TokenId> prompt);
+  // From kTokenizing; does nothing where Cancel was first.
+  void Refuse(Refusal refusal);
+
+  const FrontendParts parts_;
+  const std::shared_ptr<EventSink> sink_;
+  const std::string request_id_;
+  GenerateSpec spec_;  // belongs to the thread that tokenizes and submits
+
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  State state_ = State::kTokenizing;
+  std::optional<QueueTicket> ticket_;
+  bool cancelled_ = false;
+};
+
+// A text that Tokenizer::Encode refused.
+Refusal EncodeFault(const absl::Status& status);
+
+}  // namespace berth
