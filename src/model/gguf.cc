@@ -69,7 +69,7 @@ std::int64_t GgufArray::IntAt(std::int64_t i) const {
     case GgufValueType::kI64:
       return Load<std::int64_t>(At(i));
     default:
-      BERTH_CHECK_MSG(false, DescribeGgufValueType(element_type_));
+      BERTH_CHECK_MSG(false, GgufValueTypeName(element_type_));
   }
   return 0;
 }
@@ -99,7 +99,7 @@ struct GgufFile::Contents {
     if (!value.ok()) return value.status();
     const T* typed = std::get_if<T>(&(*value)->value);
     if (typed != nullptr) return *typed;
-    return KeyError(key, absl::StrCat(DescribeGgufValueType((*value)->type), ", not ", wanted));
+    return KeyError(key, absl::StrCat(DescribeGgufValue((*value)->type), ", not ", wanted));
   }
 };
 
@@ -135,7 +135,7 @@ absl::StatusOr<std::int64_t> GgufFile::GetInt(std::string_view key, std::int64_t
   const auto* from_signed = std::get_if<std::int64_t>(&(*found)->value);
   const auto* from_unsigned = std::get_if<std::uint64_t>(&(*found)->value);
   if (from_signed == nullptr && from_unsigned == nullptr) {
-    return contents_->KeyError(key, absl::StrCat(DescribeGgufValueType((*found)->type), ", not an integer"));
+    return contents_->KeyError(key, absl::StrCat(DescribeGgufValue((*found)->type), ", not an integer"));
   }
   const bool fits = from_signed != nullptr || std::in_range<std::int64_t>(*from_unsigned);
   const std::int64_t value = from_signed != nullptr ? *from_signed : ClampToInt64(*from_unsigned);
@@ -161,15 +161,10 @@ absl::StatusOr<const GgufArray*> GgufFile::GetArray(std::string_view key, GgufVa
   absl::StatusOr<const GgufValue*> found = contents_->Find(key);
   if (!found.ok()) return found.status();
   const auto* array = std::get_if<GgufArray>(&(*found)->value);
-  const std::string wanted = absl::StrCat("an array whose elements are each ", DescribeGgufValueType(element_type));
-  if (array == nullptr) {
-    return contents_->KeyError(key, absl::StrCat(DescribeGgufValueType((*found)->type), ", not ", wanted));
-  }
-  if (array->element_type() != element_type) {
-    return contents_->KeyError(key, absl::StrCat("an array whose elements are each ",
-                                                 DescribeGgufValueType(array->element_type()), ", not ", wanted));
-  }
-  return array;
+  if (array != nullptr && array->element_type() == element_type) return array;
+  const std::string is = array == nullptr ? DescribeGgufValue((*found)->type)
+                                          : absl::StrCat("an array of ", GgufValueTypeName(array->element_type()));
+  return contents_->KeyError(key, absl::StrCat(is, ", not an array of ", GgufValueTypeName(element_type)));
 }
 
 }  // namespace berth

@@ -90,13 +90,13 @@ class GgufParser {
   }
   std::uint64_t left() const { return file_.size() - position_; }
 
-  // "path: where: what"
+  // "path: where what": where is the subject of the sentence.
   absl::Status Error(const std::string& what) const {
-    return absl::InvalidArgumentError(absl::StrCat(path_, ": ", where_, where_.empty() ? "" : ": ", what));
+    return absl::InvalidArgumentError(absl::StrCat(path_, ": ", where_, where_.empty() ? "" : " ", what));
   }
-  absl::Status Cut() const { return Error(absl::StrCat("the file ends inside it, at byte ", file_.size())); }
+  absl::Status Cut() const { return Error(absl::StrCat("is cut off: the file ends at byte ", file_.size())); }
   absl::Status TensorError(const GgufTensor& tensor, const std::string& what) const {
-    return absl::InvalidArgumentError(absl::StrCat(path_, ": tensor ", QuoteForMessage(tensor.name), ": ", what));
+    return absl::InvalidArgumentError(absl::StrCat(path_, ": tensor ", QuoteForMessage(tensor.name), " ", what));
   }
 
   const std::span<const std::byte> file_;
@@ -120,10 +120,10 @@ absl::Status GgufParser::ReadHeader() {
   std::uint32_t version = 0;
   if (!Read(&version)) return Cut();
   if (version != 0 && (version & 0xFFFFU) == 0) {
-    return Error("the file is big-endian; only little-endian files are served: convert the model again");
+    return Error("is big-endian; only little-endian files are served: convert the model again");
   }
   if (version != 3) {
-    return Error(absl::StrCat("GGUF version ", version, " is not served, only version 3: convert the model again"));
+    return Error(absl::StrCat("is of GGUF version ", version, "; only version 3 is served: convert the model again"));
   }
   if (!Read(&tensor_count_) || !Read(&key_count_)) return Cut();
   const std::uint64_t most_tensors = std::min<std::uint64_t>(kMaxGgufTensors, file_.size() / kLeastTensorBytes);
@@ -297,7 +297,7 @@ absl::Status GgufParser::ReadAlignment() {
   if (found == parts_.metadata.end()) return absl::OkStatus();
   where_ = "metadata key 'general.alignment'";
   if (found->second.type != GgufValueType::kU32) {
-    return Error(absl::StrCat("is ", DescribeGgufValueType(found->second.type), ", not a uint32"));
+    return Error(absl::StrCat("is ", DescribeGgufValue(found->second.type), ", not a uint32"));
   }
   alignment_ = std::get<std::uint64_t>(found->second.value);
   if (!std::has_single_bit(alignment_) || alignment_ > kMaxGgufAlignment) {
@@ -350,7 +350,7 @@ absl::Status GgufParser::ReadDims(GgufTensor* tensor) {
     std::uint64_t dim = 0;
     if (!Read(&dim)) return Cut();
     if (dim < 1 || dim > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-      return Error(absl::StrCat("dimension ", i, " is ", dim, ", outside 1 to 2^63-1"));
+      return Error(absl::StrCat("has dimension ", i, " of ", dim, ", outside 1 to 2^63-1"));
     }
     tensor->dims.push_back(static_cast<std::int64_t>(dim));
   }
@@ -362,16 +362,16 @@ absl::Status GgufParser::CheckTensorSize(const GgufTensor& tensor) {
   std::optional<std::int64_t> elements = 1;
   for (const std::int64_t dim : tensor.dims) {
     elements = Multiply(*elements, dim);
-    if (!elements) return Error(absl::StrCat(DimsForMessage(tensor.dims), " elements are more than 2^63-1"));
+    if (!elements) return Error(absl::StrCat("has ", DimsForMessage(tensor.dims), " elements, more than 2^63-1"));
   }
   const std::int64_t block = GgufBlockElements(tensor.type);
   if (tensor.cols() % block != 0) {
-    return Error(absl::StrCat("its rows of ", tensor.cols(), " elements are no multiple of the ", block,
-                              " in a block of ", GgufTensorTypeName(tensor.type)));
+    return Error(absl::StrCat("has rows of ", tensor.cols(), " elements, no multiple of the ", block, " in a block of ",
+                              GgufTensorTypeName(tensor.type)));
   }
   if (!Multiply(*elements / block, GgufBlockBytes(tensor.type))) {
-    return Error(absl::StrCat(DimsForMessage(tensor.dims), " elements of ", GgufTensorTypeName(tensor.type),
-                              " take more than 2^63-1 bytes"));
+    return Error(absl::StrCat("has ", DimsForMessage(tensor.dims), " elements of ", GgufTensorTypeName(tensor.type),
+                              ", more than 2^63-1 bytes"));
   }
   return absl::OkStatus();
 }
@@ -398,12 +398,12 @@ absl::Status GgufParser::PlaceTensors() {
     const std::int64_t blocks = tensor.elements() / GgufBlockElements(tensor.type);
     const std::uint64_t bytes = static_cast<std::uint64_t>(blocks * GgufBlockBytes(tensor.type));
     if (offset % alignment_ != 0) {
-      return TensorError(tensor,
-                         absl::StrCat("its data offset ", offset, " is no multiple of the alignment ", alignment_));
+      return TensorError(
+          tensor, absl::StrCat("has its data at offset ", offset, ", no multiple of the alignment ", alignment_));
     }
     if (offset > data_bytes || bytes > data_bytes - offset) {
-      return TensorError(tensor, absl::StrCat("its ", bytes, " bytes at data offset ", offset, " end past the file's ",
-                                              data_bytes, " bytes of tensor data"));
+      return TensorError(tensor, absl::StrCat("has ", bytes, " bytes at data offset ", offset, ", past the end of the ",
+                                              data_bytes, " bytes of tensor data in the file"));
     }
     tensor.data = file_.subspan(start + offset, bytes);
   }
@@ -417,7 +417,7 @@ absl::Status GgufParser::RefuseOverlaps() {
     const GgufTensor& before = parts_.tensors[order[i - 1]];
     const GgufTensor& after = parts_.tensors[order[i]];
     if (before.data.data() + before.data.size() > after.data.data()) {
-      return TensorError(after, absl::StrCat("its data overlaps that of tensor ", QuoteForMessage(before.name)));
+      return TensorError(after, absl::StrCat("overlaps the data of tensor ", QuoteForMessage(before.name)));
     }
   }
   return absl::OkStatus();

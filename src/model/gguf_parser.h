@@ -42,8 +42,9 @@ bool IsServedGgufTensorType(std::uint32_t id);
 std::string GgmlTypeName(std::uint32_t id);
 // "F32, F16, ..."
 std::string ServedGgufTensorTypes();
-// "a string", "an array" and so on, for messages.
-const char* DescribeGgufValueType(GgufValueType type);
+// "int8", "string"; and with its article, for messages: "an int8", "a string".
+const char* GgufValueTypeName(GgufValueType type);
+std::string DescribeGgufValue(GgufValueType type);
 // Bytes of one value; 0 for strings and arrays, whose size is in the file.
 std::uint64_t GgufScalarBytes(GgufValueType type);
 // A name from a file as it may stand in a one-line message: quoted, escaped, cut when long.

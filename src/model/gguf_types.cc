@@ -62,36 +62,41 @@ std::string ServedGgufTensorTypes() {
   return list;
 }
 
-const char* DescribeGgufValueType(GgufValueType type) {
+const char* GgufValueTypeName(GgufValueType type) {
   switch (type) {
     case GgufValueType::kU8:
-      return "a uint8";
+      return "uint8";
     case GgufValueType::kI8:
-      return "an int8";
+      return "int8";
     case GgufValueType::kU16:
-      return "a uint16";
+      return "uint16";
     case GgufValueType::kI16:
-      return "an int16";
+      return "int16";
     case GgufValueType::kU32:
-      return "a uint32";
+      return "uint32";
     case GgufValueType::kI32:
-      return "an int32";
+      return "int32";
     case GgufValueType::kF32:
-      return "a float32";
+      return "float32";
     case GgufValueType::kBool:
-      return "a bool";
+      return "bool";
     case GgufValueType::kString:
-      return "a string";
+      return "string";
     case GgufValueType::kArray:
-      return "an array";
+      return "array";
     case GgufValueType::kU64:
-      return "a uint64";
+      return "uint64";
     case GgufValueType::kI64:
-      return "an int64";
+      return "int64";
     case GgufValueType::kF64:
-      return "a float64";
+      return "float64";
   }
-  return "of an unknown type";
+  return "unknown";
+}
+
+std::string DescribeGgufValue(GgufValueType type) {
+  const std::string name = GgufValueTypeName(type);
+  return absl::StrCat(name.starts_with('i') || name.starts_with('a') ? "an " : "a ", name);
 }
 
 std::uint64_t GgufScalarBytes(GgufValueType type) {

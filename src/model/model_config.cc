@@ -18,6 +18,8 @@ constexpr std::int64_t kMaxFfn = 1 << 20;
 constexpr std::int64_t kMaxHeads = 1024;
 constexpr std::int64_t kMaxHeadDim = 256;
 constexpr std::int64_t kMaxExperts = 65536;
+constexpr std::int64_t kMaxParts = 65535;
+constexpr std::size_t kMaxNameBytes = 256;
 constexpr std::int64_t kMaxVocab = 1 << 22;
 constexpr std::int64_t kMaxContextTokens = 1 << 24;
 constexpr double kMaxRopeTheta = 1e12;
@@ -40,7 +42,7 @@ class ConfigReader {
   bool Has(const char* suffix) const { return file_.Has(Key(suffix)); }
   std::string Key(const char* suffix) const { return prefix_ + suffix; }
 
-  void Fail(const absl::Status& status) { status_.Update(status); }
+  void Fail(const absl::Status& status) { status_.Update(status); }  // nothing where it is OK
   void Fail(const std::string& what) { Fail(absl::InvalidArgumentError(absl::StrCat(file_.path(), ": ", what))); }
   void FailKey(const char* suffix, const std::string& what) {
     Fail(absl::StrCat("metadata key ", QuoteForMessage(Key(suffix)), " ", what));
@@ -108,14 +110,36 @@ class ConfigReader {
   absl::Status status_;
 };
 
+// Printable ASCII, so that it can stand in any log line and message.
+std::string CleanName(std::string_view name) {
+  std::string clean(name.substr(0, kMaxNameBytes));
+  std::replace_if(
+      clean.begin(), clean.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return clean;
+}
+
+void ReadFileNature(const GgufFile& file, ConfigReader& reader, ModelConfig* config) {
+  if (file.Has("general.name")) {
+    absl::StatusOr<std::string_view> name = file.GetString("general.name");
+    if (name.ok()) config->name = CleanName(*name);
+    reader.Fail(name.status());
+  }
+  if (!file.Has("split.count")) return;
+  absl::StatusOr<std::int64_t> parts = file.GetInt("split.count", 0, kMaxParts);
+  reader.Fail(parts.status());
+  if (parts.ok() && *parts > 1) {
+    reader.Fail(absl::StrCat("is one of ", *parts, " files of a split model: merge them into one file first"));
+  }
+}
+
 void ReadSizes(ConfigReader& reader, ModelConfig* config) {
   config->layers = reader.Int("block_count", kMaxLayers);
   config->hidden = reader.Int("embedding_length", kMaxHidden);
   config->ffn = reader.PerLayer("feed_forward_length", kMaxFfn);
   config->context_tokens = reader.Int("context_length", kMaxContextTokens);
-  // Within the window a sliding window changes nothing: what is served is the part of the context where it holds.
-  const std::int32_t window = reader.IntOr("attention.sliding_window", kMaxContextTokens, config->context_tokens);
-  config->context_tokens = std::min(config->context_tokens, window);
+  // A sliding window changes nothing in texts that fit it: only they are served.
+  const std::int32_t window = reader.IntOr("attention.sliding_window", kMaxContextTokens, 0, 0);
+  if (window > 0) config->context_tokens = std::min(config->context_tokens, window);
   config->norm_epsilon = reader.PositiveFloat("attention.layer_norm_rms_epsilon", 1.0);
 }
 
@@ -199,9 +223,8 @@ void ReadVocabulary(const GgufFile& file, ConfigReader& reader, ModelConfig* con
   constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
   if (file.Has(kTokens)) {
     absl::StatusOr<const GgufArray*> tokens = file.GetArray(kTokens, GgufValueType::kString);
-    if (!tokens.ok()) {
-      reader.Fail(tokens.status());
-    } else if ((*tokens)->size() > config->vocab_size) {
+    reader.Fail(tokens.status());
+    if (tokens.ok() && (*tokens)->size() > config->vocab_size) {
       reader.Fail(absl::StrCat("the tokenizer has ", (*tokens)->size(), " tokens, but 'token_embd.weight' only ",
                                config->vocab_size, " rows"));
     }
@@ -221,12 +244,8 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const GgufFile& file) {
   }
   ModelConfig config;
   config.architecture = std::string(*architecture);
-  if (file.Has("general.name")) {
-    absl::StatusOr<std::string_view> name = file.GetString("general.name");
-    if (!name.ok()) return name.status();
-    config.name = std::string(*name);
-  }
   ConfigReader reader(file, config.architecture);
+  ReadFileNature(file, reader, &config);
   ReadSizes(reader, &config);
   ReadHeads(reader, &config);
   ReadRope(reader, &config);

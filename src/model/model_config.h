@@ -16,7 +16,7 @@ enum class RopePairing : std::uint8_t { kAdjacent, kHalves };
 
 struct ModelConfig {
   std::string architecture;  // "llama"
-  std::string name;          // general.name, for people
+  std::string name;          // general.name, for people: printable ASCII, cut to 256 bytes
   std::int32_t layers = 0;
   std::int32_t hidden = 0;
   std::int32_t heads = 0;
@@ -24,7 +24,7 @@ struct ModelConfig {
   std::int32_t head_dim = 0;
   std::int32_t ffn = 0;
   std::int32_t vocab_size = 0;      // rows of the embedding (may be padded past the tokenizer's)
-  std::int32_t context_tokens = 0;  // trained length
+  std::int32_t context_tokens = 0;  // trained length; the attention window where that is shorter
   float norm_epsilon = 1e-5F;
   RopePairing rope_pairing = RopePairing::kAdjacent;
   std::int32_t rope_dims = 0;  // of each head; the rest passes through
