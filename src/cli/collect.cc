@@ -84,7 +84,8 @@ std::string Answer::FinishName() const {
 }
 
 std::variant<Answer, Refusal> RunInEngine(Engine& engine, TokenizedRequest request,
-                                          const std::function<bool(std::string_view)>& on_text) {
+                                          const std::function<void(std::string_view)>& on_text,
+                                          const std::stop_token& stop) {
   std::variant<QueueTicket, Refusal> ticket = engine.TakeTicket();
   if (auto* refusal = std::get_if<Refusal>(&ticket)) return std::move(*refusal);
   const std::string request_id = request.spec.request_id;
@@ -93,14 +94,12 @@ std::variant<Answer, Refusal> RunInEngine(Engine& engine, TokenizedRequest reque
           engine.Submit(std::get<QueueTicket>(std::move(ticket)), std::move(request), events)) {
     return *std::move(refusal);
   }
+  // Also cancels what was to stop before it was submitted.
+  const std::stop_callback cancel(stop, [&] { engine.Cancel(request_id); });
   Answer answer;
-  bool wanted = true;
   while (!answer.ended()) {
     const std::string_view text = answer.Add(events->Next());
-    if (wanted && !text.empty() && !on_text(text)) {
-      wanted = false;
-      engine.Cancel(request_id);
-    }
+    if (!text.empty()) on_text(text);
   }
   return answer;
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,10 +35,11 @@ struct Answer {
   std::string FinishName() const;
 };
 
-// Runs `request` in the engine. `on_text` gets the text as it comes and returns false where no more is wanted, which
+// Runs `request` in the engine. `on_text` gets the text as it comes. A stop request, from `on_text` or any thread,
 // cancels the request. A refusal before the start comes back as one; later ones are in Answer::failure.
 std::variant<Answer, Refusal> RunInEngine(Engine& engine, TokenizedRequest request,
-                                          const std::function<bool(std::string_view)>& on_text);
+                                          const std::function<void(std::string_view)>& on_text,
+                                          const std::stop_token& stop);
 
 // The parts of the machine-readable answer that generate and client generate share.
 Json UsageJson(const Usage& usage);

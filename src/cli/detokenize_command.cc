@@ -42,7 +42,8 @@ Outcome Detokenize(const DetokenizeOptions& options, Output& out) {
       if (!line->has_value()) break;
       const absl::StatusOr<std::string> text = DecodeLine(**tokenizer, **line);
       if (!text.ok()) return FromStatus(AtLine(lines.line_number(), text.status()));
-      out.WriteJson({{"text", *text}});
+      // Flushed line by line: whoever feeds this one line at a time waits for the answer.
+      if (out.WriteJson({{"text", *text}})) out.Flush();
     }
     return {};
   }

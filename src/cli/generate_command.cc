@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <memory>
+#include <stop_token>
 #include <utility>
 
 #include "cli/collect.h"
@@ -45,9 +46,7 @@ absl::StatusOr<TokenizedRequest> Tokenize(const Runtime& runtime, GenerateSpec s
 
 Json AnswerJson(const Answer& answer, const std::vector<TokenId>& prompt, const GenerateSpec& spec,
                 const Runtime& runtime) {
-  const auto piece = [&](TokenId id) {
-    return id < runtime.tokenizer->vocab_size() ? std::string(runtime.tokenizer->Spelling(id)) : std::string();
-  };
+  const auto piece = [&](TokenId id) { return TokenText(*runtime.tokenizer, id); };
   Json json = {{"prompt_ids", prompt},
                {"output_ids", answer.output_ids},
                {"text", answer.text},
@@ -76,13 +75,16 @@ Outcome Generate(const GenerateOptions& options, Output& out) {
   const absl::StatusOr<TokenizedRequest> request = Tokenize(**runtime, *spec);
   if (!request.ok()) return FromStatus(request.status());
 
+  std::stop_source stop;
   int stopped_by = 0;
   signals.SetHandler([&](int signal) {
     stopped_by = signal;
-    engine.Cancel("generate");
+    stop.request_stop();
   });
-  const std::variant<Answer, Refusal> result = RunInEngine(
-      engine, *request, [&](std::string_view text) { return options.json || (out.Write(text) && out.Flush()); });
+  const auto on_text = [&](std::string_view text) {
+    if (!options.json && !(out.Write(text) && out.Flush())) stop.request_stop();
+  };
+  const std::variant<Answer, Refusal> result = RunInEngine(engine, *request, on_text, stop.get_token());
   signals.SetHandler(nullptr);
   if (const auto* refusal = std::get_if<Refusal>(&result)) return FromRefusal(*refusal);
 

@@ -20,7 +20,8 @@ std::string HelpFormatter::make_group(std::string group, bool is_positional,
                                       std::vector<const CLI::Option*> opts) const {
   std::string text = group + ":\n";
   for (const CLI::Option* option : opts) text += make_option(option, is_positional);
-  return text;
+  // CLI11 puts a blank line between groups of options, but none after the positionals.
+  return is_positional ? text + "\n" : text;
 }
 
 std::string HelpFormatter::make_option(const CLI::Option* opt, bool is_positional) const {

@@ -1,4 +1,6 @@
 // berth: parses the command line, runs the command, turns its outcome into one line and an exit code.
+#include <fcntl.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -88,7 +90,16 @@ int Report(const std::string& command, const Outcome& outcome) {
 
 int Finish(const std::string& command, Output& out) { return Report(command, out.Finish()); }
 
+// With a standard stream closed, the next file opened would take its number and be written to. The stand-in for
+// standard output cannot be written: the failure is told, not swallowed.
+void HoldStandardStreams() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY);
+  }
+}
+
 int Main(int argc, char** argv) {
+  HoldStandardStreams();
   // A reader that goes away shows as EPIPE where we write, instead of ending a server.
   std::signal(SIGPIPE, SIG_IGN);
   Output out(stdout);

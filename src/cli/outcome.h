@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -42,6 +43,14 @@ inline Outcome FromStatus(const absl::Status& status) {
   }
 }
 
+// Messages about a request name its fields as the API does; here they are flags.
+inline std::string InFlagNames(std::string message) {
+  constexpr std::string_view kField = "stopping.max_output_tokens";
+  for (std::size_t at; (at = message.find(kField)) != std::string::npos;)
+    message.replace(at, kField.size(), "--max-tokens");
+  return message;
+}
+
 // What the engine in this process answered: a request that can never run is the caller's to change.
 inline Outcome FromRefusal(const Refusal& refusal) {
   switch (refusal.reason) {
@@ -49,7 +58,7 @@ inline Outcome FromRefusal(const Refusal& refusal) {
     case RefusalReason::kUnimplemented:
     case RefusalReason::kModelNotFound:
     case RefusalReason::kRequestTooLarge:
-      return UsageError(refusal.message);
+      return UsageError(InFlagNames(refusal.message));
     default:
       return Fault(refusal.message);
   }

@@ -63,9 +63,10 @@ std::string Fixed(double value, int decimals) {
 std::string Quoted(std::string_view text) { return DumpJson(Json(std::string(text))); }
 
 std::string OneLine(std::string_view text) {
-  std::string line(text);
-  std::replace(line.begin(), line.end(), '\n', ' ');
-  std::replace(line.begin(), line.end(), '\r', ' ');
+  // Through JSON and back: what is no UTF-8 comes out as U+FFFD.
+  std::string line = Json::parse(Quoted(text)).get<std::string>();
+  std::replace_if(
+      line.begin(), line.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
   while (!line.empty() && line.back() == ' ') line.pop_back();
   return line;
 }

@@ -60,7 +60,8 @@ std::string GroupDigits(std::int64_t value);
 std::string Fixed(double value, int decimals);
 // Control characters and quotes escaped, so that a text fits a cell of a table.
 std::string Quoted(std::string_view text);
-// Line breaks become spaces: what standard error says is one line.
+// Control characters become spaces and what is no UTF-8 U+FFFD: what standard error says is one line, whatever it
+// quotes.
 std::string OneLine(std::string_view text);
 
 }  // namespace berth::cli

@@ -52,6 +52,12 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const ModelSettings& se
   return Tokenizer::FromGguf(**file);
 }
 
+std::string TokenText(const Tokenizer& tokenizer, TokenId id) {
+  if (id >= tokenizer.vocab_size()) return "";
+  const std::string_view piece = tokenizer.Piece(id);
+  return std::string(piece.empty() ? tokenizer.Spelling(id) : piece);
+}
+
 std::int64_t EstimateWeightBytes(const Model& model, bool float32) {
   std::int64_t bytes = 0;
   for (const GgufTensor& tensor : model.file->tensors()) {

@@ -23,6 +23,10 @@ absl::StatusOr<std::string> ResolveModelPath(const ModelSettings& model);
 absl::StatusOr<std::unique_ptr<Model>> OpenModel(const ModelSettings& settings);
 absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const ModelSettings& settings);
 
+// What a token adds to a text; the spelling of control tokens, which add nothing; empty for ids past the vocabulary
+// (the model's may be padded).
+std::string TokenText(const Tokenizer& tokenizer, TokenId id);
+
 // Memory that the model's weights take once they are packed for running, roughly and rather too much than too little.
 std::int64_t EstimateWeightBytes(const Model& model, bool float32);
 

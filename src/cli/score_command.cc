@@ -70,7 +70,7 @@ class Scorer {
     request.spec.stopping.max_output_tokens = 1;
     request.spec.output.prompt_logprobs = top_;
     std::variant<Answer, Refusal> result =
-        RunInEngine(*runtime_->engine, std::move(request), [](std::string_view) { return true; });
+        RunInEngine(*runtime_->engine, std::move(request), [](std::string_view) {}, {});
     if (const auto* refusal = std::get_if<Refusal>(&result)) return FromRefusal(*refusal);
     Answer& answer = std::get<Answer>(result);
     if (answer.failure) return FromRefusal(*answer.failure);
@@ -81,15 +81,11 @@ class Scorer {
     return scored;
   }
 
-  std::string Piece(TokenId id) const { return std::string(runtime_->tokenizer->Spelling(id)); }
+  std::string Piece(TokenId id) const { return TokenText(*runtime_->tokenizer, id); }
 
   Json ToJson(const Scored& scored) const {
-    // The vocabulary may be smaller than the model's: likely tokens past it are padding without a text.
-    const auto piece = [this](TokenId id) {
-      return id < runtime_->tokenizer->vocab_size() ? Piece(id) : std::string();
-    };
     Json json = {{"ids", scored.ids},
-                 {"logprobs", LogprobsJson(scored.logprobs, piece)},
+                 {"logprobs", LogprobsJson(scored.logprobs, [this](TokenId id) { return Piece(id); })},
                  {"tokens", scored.tally.tokens},
                  {"mean_logprob", nullptr},
                  {"perplexity", nullptr}};

@@ -48,7 +48,8 @@ Outcome Tokenize(const TokenizeOptions& options, Output& out) {
       if (!line->has_value()) break;
       const absl::StatusOr<std::vector<TokenId>> ids = EncodeLine(**tokenizer, options, **line);
       if (!ids.ok()) return FromStatus(AtLine(lines.line_number(), ids.status()));
-      out.WriteJson({{"ids", *ids}});
+      // Flushed line by line: whoever feeds this one line at a time waits for the answer.
+      if (out.WriteJson({{"ids", *ids}})) out.Flush();
     }
     return {};
   }

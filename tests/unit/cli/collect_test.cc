@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace berth::cli {
 namespace {
@@ -12,15 +15,18 @@ using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+TokenDelta Delta(std::string text, std::vector<TokenId> ids) { return {0, std::move(text), std::move(ids), {}}; }
+
 TEST(AnswerTest, DeltasAddUpAndEachReturnsItsOwnText) {
   Answer answer;
-  answer.Add(Admitted{.request_id = "r", .reserved_blocks = 2});
-  EXPECT_EQ(answer.Add(TokenDelta{.text = "ab", .token_ids = {1, 2}}), "ab");
-  EXPECT_EQ(answer.Add(TokenDelta{.text = "", .token_ids = {3}}), "");
-  EXPECT_EQ(answer.Add(TokenDelta{.text = "c", .token_ids = {}}), "c");
+  EXPECT_EQ(answer.Add(Delta("ab", {1, 2})), "ab");
+  EXPECT_EQ(answer.Add(Delta("", {3})), "");
+  EXPECT_EQ(answer.Add(Delta("c", {})), "c");
   EXPECT_FALSE(answer.ended());
-  answer.Add(Finished{.reason = FinishReason::kStopString, .stop_match = std::string("x")});
-  answer.Add(Completed{.usage = {.prompt_tokens = 4, .output_tokens = 3}});
+  answer.Add(Finished{0, FinishReason::kStopString, std::string("x")});
+  Completed completed;
+  completed.usage.prompt_tokens = 4;
+  answer.Add(completed);
   EXPECT_TRUE(answer.ended());
   EXPECT_EQ(answer.text, "abc");
   EXPECT_THAT(answer.output_ids, ElementsAre(1, 2, 3));
@@ -31,8 +37,11 @@ TEST(AnswerTest, DeltasAddUpAndEachReturnsItsOwnText) {
 
 TEST(AnswerTest, ACancelledRequestKeepsWhatCameBefore) {
   Answer answer;
-  answer.Add(TokenDelta{.text = "half", .token_ids = {1}});
-  answer.Add(Failed{.refusal = {.reason = RefusalReason::kCancelledByClient}, .usage = {.output_tokens = 1}});
+  answer.Add(Delta("half", {1}));
+  Failed failed;
+  failed.refusal.reason = RefusalReason::kCancelledByClient;
+  failed.usage.output_tokens = 1;
+  answer.Add(failed);
   EXPECT_TRUE(answer.ended());
   EXPECT_EQ(answer.text, "half");
   EXPECT_EQ(answer.FinishName(), "cancelled");
@@ -41,7 +50,7 @@ TEST(AnswerTest, ACancelledRequestKeepsWhatCameBefore) {
 
 TEST(FiguresTest, RatesComeFromTheTimesOfTheirOwnPhase) {
   Answer answer;
-  answer.finished = Finished{.reason = FinishReason::kLength};
+  answer.finished.emplace().reason = FinishReason::kLength;
   answer.usage.prompt_tokens = 100;
   answer.usage.output_tokens = 21;
   answer.usage.reserved_blocks = 8;

@@ -48,7 +48,10 @@ TEST(TextTest, FactsAlign) {
   EXPECT_EQ(table.Text(), "  a     1\n  long  2\n");
 }
 
-TEST(TextTest, ErrorsAreOneLine) { EXPECT_EQ(OneLine("a\nb\r\n"), "a b"); }
+TEST(TextTest, ErrorsAreOneLine) {
+  EXPECT_EQ(OneLine("a\nb\r\n"), "a b");
+  EXPECT_EQ(OneLine("\x1b[31mred\xff \xE2\x82\xAC"), " [31mred\xEF\xBF\xBD \xE2\x82\xAC");
+}
 
 }  // namespace
 }  // namespace berth::cli
