@@ -32,6 +32,7 @@ struct Operands {
 };
 
 BERTH_INLINE int Min(int a, int b) { return a < b ? a : b; }
+BERTH_INLINE int Max(int a, int b) { return a > b ? a : b; }
 
 BERTH_INLINE __m256i LoadBytes(const std::byte* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 
@@ -301,7 +302,7 @@ void MatMulOf(const PackedMatrix& w, const std::byte* activations, std::int32_t 
               int panel_begin, int panel_end) {
   const PanelLayout layout = LayoutOf(kKind, w.k);
   const std::size_t row_bytes = PreparedRowBytes(kKind, w.k);
-  const int group = 1 + static_cast<int>(kPanelGroupBytes / (layout.panel_bytes + 1));
+  const int group = Max(1, static_cast<int>(kPanelGroupBytes / layout.panel_bytes));
   for (int first = panel_begin; first < panel_end; first += group) {
     for (int row = 0; row < rows; row += kMaxRows) {
       for (int p = first; p < Min(first + group, panel_end); ++p) {

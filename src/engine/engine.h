@@ -37,12 +37,12 @@ class QueueTicket {
   Engine* engine_;
 };
 
-// All methods are thread-safe. Requests run one at a time, in arrival order.
+// All methods are thread-safe. Requests run one at a time, in the order in which Submit accepted them.
 class Engine {
  public:
   // `backend`, `tokenizer` and `clock` must outlive the engine. Starts the engine thread.
   Engine(const EngineOptions& options, Backend* backend, const Tokenizer* tokenizer, const Clock* clock);
-  // As Shutdown; no ticket may be left.
+  // As Shutdown(0). No ticket may be left.
   ~Engine();
 
   // A place in the queue, or QUEUE_FULL / DRAINING. Atomic: however many arrive at once, no more are given than the

@@ -26,12 +26,6 @@ constexpr std::uint64_t kLeastKeyBytes = 8 + 1 + 4 + 1;  // length, one characte
 constexpr std::uint64_t kArrayHeaderBytes = 4 + 8;       // element type, count
 constexpr std::uint64_t kMaxDims = 4;
 
-std::string DimsForMessage(std::span<const std::int64_t> dims) {
-  std::string text;
-  for (const std::int64_t dim : dims) absl::StrAppend(&text, text.empty() ? "" : "x", dim);
-  return text;
-}
-
 // nullopt where it does not fit 63 bits.
 std::optional<std::int64_t> Multiply(std::int64_t a, std::int64_t b) {
   std::int64_t product = 0;
@@ -41,7 +35,7 @@ std::optional<std::int64_t> Multiply(std::int64_t a, std::int64_t b) {
 
 }  // namespace
 
-// Reads front to back. Every Read* leaves the position where it was when it fails for want of bytes.
+// Reads front to back; one object for one file.
 class GgufParser {
  public:
   GgufParser(std::span<const std::byte> file, const std::string& path) : file_(file), path_(path) {}
@@ -362,7 +356,7 @@ absl::Status GgufParser::CheckTensorSize(const GgufTensor& tensor) {
   std::optional<std::int64_t> elements = 1;
   for (const std::int64_t dim : tensor.dims) {
     elements = Multiply(*elements, dim);
-    if (!elements) return Error(absl::StrCat("has ", DimsForMessage(tensor.dims), " elements, more than 2^63-1"));
+    if (!elements) return Error(absl::StrCat("has ", DescribeShape(tensor), " elements, more than 2^63-1"));
   }
   const std::int64_t block = GgufBlockElements(tensor.type);
   if (tensor.cols() % block != 0) {
@@ -370,7 +364,7 @@ absl::Status GgufParser::CheckTensorSize(const GgufTensor& tensor) {
                               GgufTensorTypeName(tensor.type)));
   }
   if (!Multiply(*elements / block, GgufBlockBytes(tensor.type))) {
-    return Error(absl::StrCat("has ", DimsForMessage(tensor.dims), " elements of ", GgufTensorTypeName(tensor.type),
+    return Error(absl::StrCat("has ", DescribeShape(tensor), " elements of ", GgufTensorTypeName(tensor.type),
                               ", more than 2^63-1 bytes"));
   }
   return absl::OkStatus();

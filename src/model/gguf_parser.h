@@ -47,6 +47,8 @@ const char* GgufValueTypeName(GgufValueType type);
 std::string DescribeGgufValue(GgufValueType type);
 // Bytes of one value; 0 for strings and arrays, whose size is in the file.
 std::uint64_t GgufScalarBytes(GgufValueType type);
+// "576x49152", fastest first as in the file.
+std::string DescribeShape(const GgufTensor& tensor);
 // A name from a file as it may stand in a one-line message: quoted, escaped, cut when long.
 std::string QuoteForMessage(std::string_view name);
 

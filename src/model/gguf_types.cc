@@ -3,6 +3,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "model/gguf.h"
 #include "model/gguf_parser.h"
@@ -122,6 +123,8 @@ std::uint64_t GgufScalarBytes(GgufValueType type) {
   }
   return 0;
 }
+
+std::string DescribeShape(const GgufTensor& tensor) { return absl::StrJoin(tensor.dims, "x"); }
 
 std::string QuoteForMessage(std::string_view name) {
   constexpr std::size_t kLongest = 96;

@@ -63,9 +63,7 @@ class WeightFinder {
   }
 
   void FailShape(const GgufTensor& tensor, const std::string& wanted) {
-    std::string found;
-    for (const std::int64_t dim : tensor.dims) absl::StrAppend(&found, found.empty() ? "" : "x", dim);
-    Fail(tensor.name, absl::StrCat("has the shape ", found, "; the metadata asks for ", wanted));
+    Fail(tensor.name, absl::StrCat("has the shape ", DescribeShape(tensor), "; the metadata asks for ", wanted));
   }
 
   const GgufFile& file_;

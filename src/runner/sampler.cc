@@ -14,12 +14,12 @@ constexpr std::size_t kFirstSort = 64;
 
 bool InVocabulary(TokenId id, std::size_t vocab_size) { return id >= 0 && static_cast<std::size_t>(id) < vocab_size; }
 
-// The lowest id that is not in `banned` (sorted, no repeats); there is one.
+// The lowest id that is not in `banned` (sorted).
 TokenId LowestNotBanned(std::span<const TokenId> banned) {
   TokenId id = 0;
   for (const TokenId other : banned) {
-    if (other != id) break;
-    ++id;
+    if (other > id) break;
+    if (other == id) ++id;
   }
   return id;
 }
@@ -95,9 +95,8 @@ TokenId Sampler::Sample(std::span<const float> logits, const SamplingInput& inpu
   logits_.assign(logits.begin(), logits.end());
   ApplyBias(spec);
   ApplyPenalties(input);
-  // Where everything is banned, nothing can be.
-  const std::span<const TokenId> banned =
-      input.banned.size() < logits.size() ? input.banned : std::span<const TokenId>();
+  std::span<const TokenId> banned = input.banned;
+  if (!InVocabulary(LowestNotBanned(banned), logits.size())) banned = {};  // all of them: then none
   for (const TokenId id : banned) {
     BERTH_CHECK(InVocabulary(id, logits_.size()));
     logits_[static_cast<std::size_t>(id)] = -kInfinity;

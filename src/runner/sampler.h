@@ -29,8 +29,7 @@ class Sampler {
   // Tokens are ordered by logit, highest first, lower id first on ties: top_k keeps the first k, top_p the shortest
   // beginning whose probability reaches p, min_p those at least min_p times as likely as the first; the draw walks the
   // cumulative probability in that order.
-  // REQUIRES: input.spec within the ranges that request.h gives, with ids inside the vocabulary; `banned` without
-  // repeats.
+  // REQUIRES: input.spec within the ranges that request.h gives; its ids, history and banned inside the vocabulary.
   TokenId Sample(std::span<const float> logits, const SamplingInput& input);
 
  private:

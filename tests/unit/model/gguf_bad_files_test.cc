@@ -103,6 +103,8 @@ TEST(GgufOpen, BelievesNoCountThatTheFileCannotHold) {
     ExpectRefused(WithPadding().ClaimKeyCount(count), {"header", std::to_string(count) + " metadata keys", "at most"});
     ExpectRefused(WithPadding().ClaimTensorCount(count), {"header", std::to_string(count) + " tensors", "at most"});
   }
+  ExpectRefused(WithPadding().ClaimKeyCount(295), {"295 metadata keys", "4147 bytes may hold at most 294"});
+  ExpectRefused(WithPadding().ClaimTensorCount(65), {"65 tensors", "4147 bytes may hold at most 64"});
   // Within what the size allows, but not there.
   ExpectRefused(WithPadding().ClaimKeyCount(290), {"metadata key 2 of 290", "is cut off"});
   ExpectRefused(WithPadding().ClaimTensorCount(64), {"tensor entry 1 of 64", "is cut off"});

@@ -188,7 +188,7 @@ TEST(GgufMutation, DamagedModelsOpenOrAreRefusedInOneLine) {
   Mutator mutator(7);
   const test::ScratchFile file;
   int refused = 0;
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     file.Write(mutator.Damage(whole, header_bytes));
     const absl::StatusOr<std::unique_ptr<Model>> model = Model::Open(file.path());
     if (model.ok()) {

@@ -72,6 +72,18 @@ TEST(ModelOpen, FindsEveryWeightByItsRole) {
   EXPECT_EQ(model->parameters(), 2 * 320 * 64 + 64 + 2 * (2 * 64 + 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96));
 }
 
+TEST(ModelOpen, TakesMatricesOfEveryServedType) {
+  for (const std::uint32_t type : {kF32, kF16, kBF16, kQ4_0, kQ4_1, kQ5_0, kQ8_0}) {
+    const std::unique_ptr<Model> model = Open(MakeTinyLlama({.matrix_type = type}));
+    ASSERT_NE(model, nullptr);
+    EXPECT_EQ(model->weights.layers[0].q->type, static_cast<GgufTensorType>(type));
+  }
+  const std::unique_ptr<Model> model =
+      Open(MakeTinyLlama({.layers = 1, .hidden = 256, .ffn = 256, .matrix_type = kQ6_K, .tied_embeddings = true}));
+  ASSERT_NE(model, nullptr);
+  EXPECT_EQ(model->weights.layers[0].ffn_down->data.size(), 256U * 210U);
+}
+
 TEST(ModelOpen, UsesTheEmbeddingWhereThereIsNoOutput) {
   const std::unique_ptr<Model> model = Open(MakeTinyLlama({.tied_embeddings = true}));
   ASSERT_NE(model, nullptr);

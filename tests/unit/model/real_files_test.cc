@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 
-#include "fakes/gguf_builder.h"
 #include "fakes/test_data.h"
 #include "model/gguf.h"
 #include "model/model.h"
@@ -88,20 +87,6 @@ INSTANTIATE_TEST_SUITE_P(RealFile, Vocabulary, testing::Values("gpt-2", "llama-b
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
-
-TEST(TinyLlamaModel, OpensWithEveryServedType) {
-  using namespace test::gguf_type;
-  for (const std::uint32_t type : {kF32, kF16, kBF16, kQ4_0, kQ4_1, kQ5_0, kQ8_0}) {
-    const test::ScratchFile file(test::MakeTinyLlama({.matrix_type = type}).Bytes());
-    EXPECT_TRUE(Model::Open(file.path()).ok()) << Model::Open(file.path()).status();
-  }
-  const test::ScratchFile file(
-      test::MakeTinyLlama({.layers = 1, .hidden = 256, .ffn = 256, .matrix_type = kQ6_K, .tied_embeddings = true})
-          .Bytes());
-  const std::unique_ptr<Model> model = OpenModel(file.path());
-  ASSERT_NE(model, nullptr);
-  EXPECT_EQ(model->weights.layers[0].ffn_down->data.size(), 256U * 210U);
-}
 
 }  // namespace
 }  // namespace berth

