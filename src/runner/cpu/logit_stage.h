@@ -22,7 +22,7 @@ class LogitStage {
 
   // Takes the logits' buffer; called again with the real memory.
   void LayOut(MemoryLayout& layout);
-  // [kGroupRows][vocab_size]
+  // [2 · kGroupRows][vocab_size]: the logits of a group, and room for as many rows of corrections to them.
   float* logits() const { return logits_; }
 
   // Before the step's first Answer.

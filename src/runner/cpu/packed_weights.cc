@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "kernels/cpu/activation_residual.h"
 
 namespace berth {
 namespace {
@@ -38,25 +39,38 @@ cpu::WeightFormat FormatOf(GgufTensorType type) {
 
 }  // namespace
 
-void Projection::PrepareRow(const cpu::MatMulKernels& kernels, const float* x, std::byte* dst) const {
-  for (const Form& form : forms) kernels.prepare_row(form.kind, x, inputs, dst + form.at);
+std::byte* Projection::RowOf(const Form& form, const PreparedRows& rows, std::int64_t row) {
+  return rows.data + form.at * static_cast<std::size_t>(rows.capacity) + form.row_bytes * static_cast<std::size_t>(row);
 }
 
-void Projection::Multiply(const cpu::MatMulKernels& kernels, const std::byte* rows_prepared, std::int32_t rows,
-                          float* y, int share, int shares) const {
+void Projection::PrepareRow(const cpu::MatMulKernels& kernels, const float* x, const PreparedRows& rows,
+                            std::int64_t row) const {
+  for (const Form& form : forms) kernels.prepare_row(form.kind, x, inputs, RowOf(form, rows, row));
+}
+
+void Projection::PrepareResidualRow(const cpu::MatMulKernels& kernels, const float* x, const PreparedRows& rows,
+                                    std::int64_t x_row, std::int64_t row, float* scratch) const {
+  const Form& form = forms.front();
+  cpu::ActivationResidual(x, inputs, RowOf(form, rows, x_row), scratch);
+  kernels.prepare_row(form.kind, scratch, inputs, RowOf(form, rows, row));
+}
+
+bool Projection::RoundsInputs() const { return cpu::RoundsActivations(forms.front().kind); }
+
+void Projection::Multiply(const cpu::MatMulKernels& kernels, const PreparedRows& rows, std::int32_t count, float* y,
+                          int share, int shares) const {
   const auto begin = static_cast<std::int32_t>(std::int64_t{panels} * share / shares);
   const auto end = static_cast<std::int32_t>(std::int64_t{panels} * (share + 1) / shares);
-  for (std::int32_t row = 0; row < rows; row += kRowsAtOnce) {
-    const std::int32_t count = std::min(kRowsAtOnce, rows - row);
+  for (std::int32_t row = 0; row < count; row += kRowsAtOnce) {
     std::int32_t part_begin = 0;
     for (const Part& part : parts) {
       const std::int32_t part_end = part_begin + cpu::NumPanels(part.matrix.n);
       const std::int32_t from = std::max(begin, part_begin);
       const std::int32_t to = std::min(end, part_end);
       if (from < to) {
-        kernels.matmul(part.matrix, rows_prepared + static_cast<std::size_t>(row) * row_bytes + part.activations_at,
-                       count, y + static_cast<std::int64_t>(row) * outputs + part.first_output, outputs,
-                       from - part_begin, to - part_begin);
+        kernels.matmul(part.matrix, RowOf(forms[part.form], rows, row), std::min(kRowsAtOnce, count - row),
+                       y + static_cast<std::int64_t>(row) * outputs + part.first_output, outputs, from - part_begin,
+                       to - part_begin);
       }
       part_begin = part_end;
     }
@@ -121,17 +135,15 @@ Projection PackedWeights::TakeProjection(std::initializer_list<const GgufTensor*
     matrix.data = dst;
     jobs_.push_back({tensor, matrix, dst});
 
-    const auto form = std::find_if(projection.forms.begin(), projection.forms.end(), [&](const Projection::Form& have) {
-      return cpu::SameActivations(have.kind, matrix.kind);
+    const auto same = std::find_if(projection.forms.begin(), projection.forms.end(), [&](const Projection::Form& form) {
+      return cpu::SameActivations(form.kind, matrix.kind);
     });
-    Projection::Part part{matrix, projection.outputs, projection.row_bytes};
-    if (form != projection.forms.end()) {
-      part.activations_at = form->at;
-    } else {
-      projection.forms.push_back({matrix.kind, projection.row_bytes});
-      projection.row_bytes += cpu::ActivationBytes(matrix.kind, matrix.k);
+    projection.parts.push_back({matrix, projection.outputs, static_cast<std::size_t>(same - projection.forms.begin())});
+    if (same == projection.forms.end()) {
+      const std::size_t row_bytes = cpu::ActivationBytes(matrix.kind, matrix.k);
+      projection.forms.push_back({matrix.kind, projection.row_bytes, row_bytes});
+      projection.row_bytes += row_bytes;
     }
-    projection.parts.push_back(part);
     projection.inputs = matrix.k;
     projection.outputs += matrix.n;
     projection.panels += cpu::NumPanels(matrix.n);

@@ -14,17 +14,25 @@
 
 namespace berth {
 
+// Input rows as the matrices of one projection want them. Where these differ in form, each form has its own array of
+// rows.
+struct PreparedRows {
+  std::byte* data = nullptr;
+  std::int32_t capacity = 0;  // rows
+};
+
 // Matrices that multiply the same input rows; their outputs lie side by side in one output row. A model may mix
 // formats, so an input row is prepared once per form of activations that any of them wants.
 struct Projection {
+  struct Form {
+    cpu::PackedKind kind = cpu::PackedKind::kPanelF32;
+    std::size_t at = 0;         // of the form's rows: at · capacity bytes after the data
+    std::size_t row_bytes = 0;  // distance between them
+  };
   struct Part {
     cpu::PackedMatrix matrix;
     std::int32_t first_output = 0;
-    std::size_t activations_at = 0;  // bytes into the prepared row
-  };
-  struct Form {
-    cpu::PackedKind kind;
-    std::size_t at = 0;  // bytes into the prepared row
+    std::size_t form = 0;  // into forms
   };
 
   std::vector<Part> parts;
@@ -32,12 +40,20 @@ struct Projection {
   std::int32_t inputs = 0;
   std::int32_t outputs = 0;
   std::int32_t panels = 0;
-  std::size_t row_bytes = 0;  // of a prepared input row
+  std::size_t row_bytes = 0;  // of all forms of a row
 
-  void PrepareRow(const cpu::MatMulKernels& kernels, const float* x, std::byte* dst) const;
-  // Share `share` of `shares` of the output columns for all `rows`; y's rows lie `outputs` floats apart.
-  void Multiply(const cpu::MatMulKernels& kernels, const std::byte* rows_prepared, std::int32_t rows, float* y,
-                int share, int shares) const;
+  void PrepareRow(const cpu::MatMulKernels& kernels, const float* x, const PreparedRows& rows, std::int64_t row) const;
+  // Whether preparing loses anything. With PrepareResidualRow only for a projection of one matrix.
+  bool RoundsInputs() const;
+  // Prepares as row `row` what preparing x as row `x_row` lost. `scratch` holds an input row.
+  void PrepareResidualRow(const cpu::MatMulKernels& kernels, const float* x, const PreparedRows& rows,
+                          std::int64_t x_row, std::int64_t row, float* scratch) const;
+  // Share `share` of `shares` of the output columns for the first `count` rows; y's rows lie `outputs` floats apart.
+  void Multiply(const cpu::MatMulKernels& kernels, const PreparedRows& rows, std::int32_t count, float* y, int share,
+                int shares) const;
+
+ private:
+  static std::byte* RowOf(const Form& form, const PreparedRows& rows, std::int64_t row);
 };
 
 class PackedWeights {

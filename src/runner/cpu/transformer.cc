@@ -28,6 +28,7 @@ Transformer::Transformer(const Model& model, PackedWeights weights, KvStore kv, 
                  pool->num_threads()),
       logits_(config_.vocab_size, pool->num_threads()),
       normed_(static_cast<std::size_t>(pool->num_threads())),
+      lost_(normed_.size()),
       activated_(normed_.size()) {}
 
 absl::Status Transformer::MapWorkspace(std::int32_t max_step_tokens) {
@@ -52,7 +53,7 @@ std::size_t Transformer::LayOut(std::int32_t max_step_tokens, std::byte* base) {
     qkv_outputs = layer.qkv.outputs;
   }
   residual_ = layout.Take<float>(tokens, hidden);
-  prepared_ = layout.Take<std::byte>(tokens, row_bytes);
+  prepared_ = {layout.Take<std::byte>(tokens, row_bytes), max_step_tokens};
   qkv_ = layout.Take<float>(tokens, static_cast<std::size_t>(qkv_outputs));
   attended_ =
       layout.Take<float>(tokens, static_cast<std::size_t>(config_.heads) * static_cast<std::size_t>(config_.head_dim));
@@ -60,8 +61,10 @@ std::size_t Transformer::LayOut(std::int32_t max_step_tokens, std::byte* base) {
   update_ = layout.Take<float>(tokens, hidden);
   cosines_ = layout.Take<float>(tokens, static_cast<std::size_t>(angles_.pairs()));
   sines_ = layout.Take<float>(tokens, static_cast<std::size_t>(angles_.pairs()));
-  prepared_logits_ = layout.Take<std::byte>(LogitStage::kGroupRows, weights_.head().row_bytes);
+  prepared_logits_ = {layout.Take<std::byte>(2 * LogitStage::kGroupRows, weights_.head().row_bytes),
+                      2 * LogitStage::kGroupRows};
   for (float*& normed : normed_) normed = layout.Take<float>(hidden);
+  for (float*& lost : lost_) lost = layout.Take<float>(hidden);
   for (float*& activated : activated_) activated = layout.Take<float>(ffn);
   attention_.LayOut(layout);
   logits_.LayOut(layout);
@@ -125,11 +128,11 @@ void Transformer::ForwardLayer(std::int32_t index, int thread) {
   pool_->Barrier();
 }
 
-void Transformer::NormAndPrepare(const float* norm, const Projection& next, const float* x, std::byte* dst,
-                                 int thread) {
+void Transformer::NormAndPrepare(const float* norm, const Projection& next, const float* x, const PreparedRows& rows,
+                                 std::int64_t row, int thread) {
   float* normed = normed_[static_cast<std::size_t>(thread)];
   ops_.rms_norm(x, norm, config_.norm_epsilon, config_.hidden, normed);
-  next.PrepareRow(matmul_, normed, dst);
+  next.PrepareRow(matmul_, normed, rows, row);
 }
 
 void Transformer::EmbedTokens(int thread) {
@@ -138,7 +141,7 @@ void Transformer::EmbedTokens(int thread) {
     const auto at = static_cast<std::size_t>(token);
     weights_.Embed(inputs_->token_ids()[at], Residual(token));
     angles_.Fill(inputs_->positions()[at], cosines_ + token * angles_.pairs(), sines_ + token * angles_.pairs());
-    NormAndPrepare(first.attn_norm, first.qkv, Residual(token), Prepared(first.qkv, token), thread);
+    NormAndPrepare(first.attn_norm, first.qkv, Residual(token), prepared_, token, thread);
   });
 }
 
@@ -174,7 +177,7 @@ void Transformer::Attend(std::int32_t layer, int thread) {
 
 void Transformer::PrepareAttentionOutput(const Projection& projection, int thread) {
   ForEachShare(inputs_->num_tokens(), thread, [&](std::int64_t token) {
-    projection.PrepareRow(matmul_, attended_ + token * projection.inputs, Prepared(projection, token));
+    projection.PrepareRow(matmul_, attended_ + token * projection.inputs, prepared_, token);
   });
 }
 
@@ -183,14 +186,30 @@ void Transformer::Activate(const Projection& projection, int thread) {
   ForEachShare(inputs_->num_tokens(), thread, [&](std::int64_t token) {
     const float* gate = gate_up_ + token * 2 * config_.ffn;
     ops_.swiglu(gate, gate + config_.ffn, config_.ffn, activated);
-    projection.PrepareRow(matmul_, activated, Prepared(projection, token));
+    projection.PrepareRow(matmul_, activated, prepared_, token);
   });
 }
 
 void Transformer::AddResidual(const float* norm, const Projection& next, int thread) {
   ForEachShare(inputs_->num_tokens(), thread, [&](std::int64_t token) {
     ops_.add(update_ + token * config_.hidden, config_.hidden, Residual(token));
-    NormAndPrepare(norm, next, Residual(token), Prepared(next, token), thread);
+    NormAndPrepare(norm, next, Residual(token), prepared_, token, thread);
+  });
+}
+
+// A logit is where rounding shows undiluted, so the head's input is kept in two int8 terms (activation_residual.h):
+// rows 0 .. n - 1 and, where rounding loses anything, n .. 2n - 1 with what it lost. At few rows this costs no memory
+// traffic, and a prefill chunk has one logit row.
+void Transformer::PrepareLogitRows(std::span<const LogitRow> group, int thread) {
+  const auto count = static_cast<std::int64_t>(group.size());
+  const Projection& head = weights_.head();
+  const auto at = static_cast<std::size_t>(thread);
+  ForEachShare(count, thread, [&](std::int64_t i) {
+    const std::int32_t token = group[static_cast<std::size_t>(i)].token_index;
+    NormAndPrepare(weights_.output_norm(), head, Residual(token), prepared_logits_, i, thread);
+    if (head.RoundsInputs()) {
+      head.PrepareResidualRow(matmul_, normed_[at], prepared_logits_, i, count + i, lost_[at]);
+    }
   });
 }
 
@@ -201,17 +220,19 @@ void Transformer::AnswerLogitRows(int thread) {
     const std::span<const LogitRow> group =
         rows.subspan(begin, std::min<std::size_t>(LogitStage::kGroupRows, rows.size() - begin));
     const auto count = static_cast<std::int32_t>(group.size());
-    ForEachShare(count, thread, [&](std::int64_t i) {
-      NormAndPrepare(weights_.output_norm(), head, Residual(group[static_cast<std::size_t>(i)].token_index),
-                     prepared_logits_ + static_cast<std::size_t>(i) * head.row_bytes, thread);
-    });
+    PrepareLogitRows(group, thread);
+    // Also keeps these logits from overwriting the last group's while a thread still reads them.
     pool_->Barrier();
-    head.Multiply(matmul_, prepared_logits_, count, logits_.logits(), thread, pool_->num_threads());
+    head.Multiply(matmul_, prepared_logits_, head.RoundsInputs() ? 2 * count : count, logits_.logits(), thread,
+                  pool_->num_threads());
     pool_->Barrier();
     ForEachShare(count, thread, [&](std::int64_t i) {
+      float* logits = logits_.logits() + i * config_.vocab_size;
+      if (head.RoundsInputs()) {
+        ops_.add(logits + static_cast<std::int64_t>(count) * config_.vocab_size, config_.vocab_size, logits);
+      }
       logits_.Answer(group[static_cast<std::size_t>(i)], begin + static_cast<std::size_t>(i), thread);
     });
-    // The next group's barrier after preparing keeps its logits from overwriting these while they are read.
   }
 }
 

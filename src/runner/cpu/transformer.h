@@ -49,16 +49,15 @@ class Transformer {
   void Activate(const Projection& projection, int thread);
   void AddResidual(const float* norm, const Projection& next, int thread);
   void AnswerLogitRows(int thread);
+  void PrepareLogitRows(std::span<const LogitRow> group, int thread);
   // Normalises a row of the residual stream and prepares it as a row of input.
-  void NormAndPrepare(const float* norm, const Projection& next, const float* x, std::byte* dst, int thread);
+  void NormAndPrepare(const float* norm, const Projection& next, const float* x, const PreparedRows& rows,
+                      std::int64_t row, int thread);
 
   template <typename Function>
   void ForEachShare(std::int64_t count, int thread, const Function& function) const;
 
   float* Residual(std::int64_t token) const { return residual_ + token * config_.hidden; }
-  std::byte* Prepared(const Projection& projection, std::int64_t token) const {
-    return prepared_ + static_cast<std::size_t>(token) * projection.row_bytes;
-  }
 
   const ModelConfig config_;
   ThreadPool* const pool_;
@@ -72,17 +71,18 @@ class Transformer {
 
   // Buffers for max_step_tokens rows each, and per thread.
   MappedMemory memory_;
-  float* residual_ = nullptr;      // [tokens][hidden]
-  std::byte* prepared_ = nullptr;  // [tokens][the widest projection's row_bytes]
-  float* qkv_ = nullptr;           // [tokens][q heads, k heads, v heads]
-  float* attended_ = nullptr;      // [tokens][heads · head_dim]
-  float* gate_up_ = nullptr;       // [tokens][2 · ffn]
-  float* update_ = nullptr;        // [tokens][hidden]: what a block adds to the residual stream
-  float* cosines_ = nullptr;       // [tokens][rope pairs]
+  float* residual_ = nullptr;  // [tokens][hidden]
+  PreparedRows prepared_;      // room for the widest projection's rows
+  float* qkv_ = nullptr;       // [tokens][q heads, k heads, v heads]
+  float* attended_ = nullptr;  // [tokens][heads · head_dim]
+  float* gate_up_ = nullptr;   // [tokens][2 · ffn]
+  float* update_ = nullptr;    // [tokens][hidden]: what a block adds to the residual stream
+  float* cosines_ = nullptr;   // [tokens][rope pairs]
   float* sines_ = nullptr;
-  std::byte* prepared_logits_ = nullptr;  // [LogitStage::kGroupRows][head row_bytes]
-  std::vector<float*> normed_;            // by thread: [hidden]
-  std::vector<float*> activated_;         // by thread: [ffn]
+  PreparedRows prepared_logits_;   // [2 · LogitStage::kGroupRows]: rows, then what preparing them lost
+  std::vector<float*> normed_;     // by thread: [hidden]
+  std::vector<float*> lost_;       // by thread: [hidden]
+  std::vector<float*> activated_;  // by thread: [ffn]
 
   const StepInputs* inputs_ = nullptr;  // of the step that runs
 };

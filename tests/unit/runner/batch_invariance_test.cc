@@ -1,0 +1,189 @@
+// A sequence's bits are the same alone, batched, chunked, on other blocks, after a prefix hit, and at any thread count.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backend_harness.h"
+
+namespace berth::test {
+namespace {
+
+constexpr std::int32_t kVocab = 300;
+constexpr std::int32_t kTop = kVocab;  // every log-probability is compared
+
+std::unique_ptr<Model> MakeModel() {
+  TinyLlama spec;
+  spec.hidden = 96;
+  spec.heads = 6;
+  spec.kv_heads = 2;
+  spec.ffn = 160;
+  spec.vocab_size = kVocab;
+  spec.context_tokens = 700;
+  spec.matrix_type = gguf_type::kQ4_1;
+  return OpenModel(MakeTinyLlama(spec));
+}
+
+struct Setting {
+  std::string name;
+  cpu::CpuLevel level;
+  ComputeMode compute;
+  std::int32_t block_tokens;
+};
+
+std::vector<Setting> Settings() {
+  std::vector<Setting> settings;
+  for (const cpu::CpuLevel level : {cpu::CpuLevel::kScalar, cpu::CpuLevel::kAvx2, cpu::CpuLevel::kAvx512Vnni}) {
+    if (level > cpu::DetectCpuLevel()) continue;
+    std::string name = cpu::CpuLevelName(level);
+    std::erase(name, '-');
+    settings.push_back({name + "Default", level, ComputeMode::kDefault, 16});
+    settings.push_back({name + "Float32", level, ComputeMode::kFloat32, 64});
+    if (level == cpu::DetectCpuLevel()) settings.push_back({name + "TokenBlocks", level, ComputeMode::kDefault, 1});
+  }
+  return settings;
+}
+
+class BatchInvariance : public testing::TestWithParam<Setting> {
+ protected:
+  static constexpr std::int32_t kPoolTokens = 4096;
+
+  void SetUp() override {
+    model_ = MakeModel();
+    ASSERT_NE(model_, nullptr);
+    std::mt19937 random(5);
+    for (const std::size_t length : {530U, 41U, 258U, 1U}) {
+      std::vector<TokenId>& ids = texts_.emplace_back(length);
+      for (TokenId& id : ids) id = static_cast<TokenId>(random() % kVocab);
+    }
+    const std::unique_ptr<Backend> backend = Make(1);
+    for (const std::vector<TokenId>& ids : texts_) {
+      alone_.push_back(FeedAll(*backend, OnFirstBlocks(ids), static_cast<std::int32_t>(ids.size()), kTop));
+    }
+  }
+
+  std::unique_ptr<Backend> Make(int threads) const {
+    CpuBackendOptions options;
+    options.threads = threads;
+    options.compute = GetParam().compute;
+    options.kv_dtype = options.compute == ComputeMode::kFloat32 ? KvDtype::kFloat32 : KvDtype::kBf16;
+    options.pool = {kPoolTokens / GetParam().block_tokens, GetParam().block_tokens};
+    options.max_step_tokens = 600;
+    options.level = GetParam().level;
+    return MakeBackend(*model_, options);
+  }
+
+  FedSequence OnFirstBlocks(const std::vector<TokenId>& ids) const {
+    return {ids, Blocks(static_cast<std::int64_t>(ids.size()), GetParam().block_tokens), 0};
+  }
+
+  // All texts as sequences on disjoint blocks in random places.
+  std::vector<FedSequence> OnShuffledBlocks(std::mt19937& random) const {
+    std::vector<BlockId> blocks = Blocks(kPoolTokens, GetParam().block_tokens);
+    std::shuffle(blocks.begin(), blocks.end(), random);
+    std::vector<FedSequence> sequences;
+    for (const std::vector<TokenId>& ids : texts_) {
+      const auto count = CeilDiv(static_cast<std::int64_t>(ids.size()), GetParam().block_tokens);
+      sequences.push_back({ids, {blocks.end() - count, blocks.end()}, 0});
+      blocks.resize(blocks.size() - static_cast<std::size_t>(count));
+    }
+    return sequences;
+  }
+
+  std::unique_ptr<Model> model_;
+  std::vector<std::vector<TokenId>> texts_;
+  std::vector<std::vector<Following>>
+      alone_;  // by text: what follows each position, computed in one step on one thread
+};
+
+TEST_P(BatchInvariance, ChunksAndSingleTokensGiveTheBitsOfOneStep) {
+  const std::unique_ptr<Backend> backend = Make(2);
+  for (std::size_t i = 0; i < texts_.size(); ++i) {
+    for (const std::int32_t chunk : {1, 7, 16, 100}) {
+      EXPECT_TRUE(FeedAll(*backend, OnFirstBlocks(texts_[i]), chunk, kTop) == alone_[i])
+          << "text " << i << " in chunks of " << chunk;
+    }
+  }
+}
+
+TEST_P(BatchInvariance, ThreadCountsChangeNothing) {
+  for (const int threads : {2, 3, 4, 7}) {
+    const std::unique_ptr<Backend> backend = Make(threads);
+    for (std::size_t i = 0; i < texts_.size(); ++i) {
+      EXPECT_TRUE(FeedAll(*backend, OnFirstBlocks(texts_[i]), 600, kTop) == alone_[i])
+          << "text " << i << " on " << threads << " threads";
+    }
+    EXPECT_TRUE(FeedAll(*backend, OnFirstBlocks(texts_[0]), 11, kTop) == alone_[0]) << threads << " threads";
+  }
+}
+
+TEST_P(BatchInvariance, RandomStepsOfAllSequencesTogetherGiveEachItsBits) {
+  for (const unsigned seed : {1U, 2U, 3U}) {
+    std::mt19937 random(seed);
+    const std::unique_ptr<Backend> backend = Make(1 + static_cast<int>(seed));
+    std::vector<FedSequence> sequences = OnShuffledBlocks(random);
+    std::vector<std::vector<Following>> got(sequences.size());
+    StepUnderTest step;
+    while (std::any_of(sequences.begin(), sequences.end(), [](const FedSequence& s) { return s.left() > 0; })) {
+      std::vector<std::size_t> order(sequences.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::shuffle(order.begin(), order.end(), random);
+      std::vector<std::size_t> fed;
+      for (const std::size_t i : order) {
+        const std::int32_t left = sequences[i].left();
+        if (left == 0 || (random() % 4 == 0 && !fed.empty())) continue;
+        const bool decode = random() % 2 == 0;
+        const std::int32_t count = decode ? 1 : 1 + static_cast<std::int32_t>(random() % std::min(left, 120));
+        step.Feed(&sequences[i], count, count, kTop);
+        fed.push_back(i);
+      }
+      const auto answers = step.Run(*backend);
+      for (std::size_t row = 0; row < fed.size(); ++row) {
+        got[fed[row]].insert(got[fed[row]].end(), answers[row].begin(), answers[row].end());
+      }
+    }
+    EXPECT_TRUE(got == alone_) << "seed " << seed;
+  }
+}
+
+TEST_P(BatchInvariance, APrefixHitGivesTheBitsOfComputingIt) {
+  const std::unique_ptr<Backend> backend = Make(2);
+  const std::int32_t block_tokens = GetParam().block_tokens;
+  const FedSequence first = OnFirstBlocks(texts_[0]);
+  FeedAll(*backend, first, 600, kNoLogprobs);
+
+  // The same beginning, then another end; alone, and on the first sequence's blocks.
+  const std::int32_t shared_blocks = 256 / block_tokens;
+  const std::int32_t shared = shared_blocks * block_tokens;
+  std::vector<TokenId> ids(texts_[0].begin(), texts_[0].begin() + shared);
+  ids.insert(ids.end(), texts_[2].begin(), texts_[2].begin() + 60);
+  FedSequence hit{ids, {first.blocks.begin(), first.blocks.begin() + shared_blocks}, shared};
+  const std::vector<BlockId> own = Blocks(60, block_tokens, static_cast<BlockId>(first.blocks.size()));
+  hit.blocks.insert(hit.blocks.end(), own.begin(), own.end());
+  const std::vector<Following> after_hit = FeedAll(*backend, hit, 600, kTop);
+
+  const std::unique_ptr<Backend> other = Make(1);
+  const std::vector<Following> computed = FeedAll(*other, OnFirstBlocks(ids), 600, kTop);
+  EXPECT_TRUE(std::equal(after_hit.begin(), after_hit.end(), computed.begin() + shared, computed.end()));
+}
+
+TEST_P(BatchInvariance, RecomputingOnBlocksThatOthersUsedGivesTheSameBits) {
+  std::mt19937 random(9);
+  const std::unique_ptr<Backend> backend = Make(2);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<FedSequence> sequences = OnShuffledBlocks(random);
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      EXPECT_TRUE(FeedAll(*backend, sequences[i], 50, kTop) == alone_[i]) << "round " << round << " text " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BatchInvariance, testing::ValuesIn(Settings()),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace berth::test

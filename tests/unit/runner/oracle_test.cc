@@ -1,0 +1,146 @@
+// The runner against a naive float64 forward pass.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backend_harness.h"
+#include "fakes/oracle_transformer.h"
+#include "fakes/test_data.h"
+
+namespace berth::test {
+namespace {
+
+std::vector<TokenId> RandomIds(std::int32_t count, std::int32_t vocab_size, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<TokenId> ids(static_cast<std::size_t>(count));
+  for (TokenId& id : ids) id = static_cast<TokenId>(random() % static_cast<unsigned>(vocab_size));
+  return ids;
+}
+
+// The largest distance of any log-probability from the oracle's, over every position and the whole vocabulary.
+double LargestDifference(const Model& model, const CpuBackendOptions& options, const std::vector<TokenId>& ids) {
+  const std::unique_ptr<Backend> backend = MakeBackend(model, options);
+  if (backend == nullptr) return HUGE_VAL;
+  const std::int32_t vocab = model.config.vocab_size;
+  const auto tokens = static_cast<std::int64_t>(ids.size());
+  const FedSequence sequence{ids, Blocks(tokens, options.pool.block_tokens), 0};
+  const std::vector<Following> got = FeedAll(*backend, sequence, 33, vocab);
+  OracleTransformer oracle(model);
+  double worst = 0;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::vector<double> expected = oracle.Next(ids[i]);
+    EXPECT_EQ(got[i].top.size(), expected.size());
+    for (const TopLogprob& top : got[i].top) {
+      const double difference = std::abs(top.logprob - expected[static_cast<std::size_t>(top.token_id)]);
+      worst = std::isnan(difference) ? HUGE_VAL : std::max(worst, difference);
+    }
+  }
+  return worst;
+}
+
+CpuBackendOptions Options(ComputeMode compute, std::int32_t block_tokens, std::int64_t tokens, int threads = 2) {
+  CpuBackendOptions options;
+  options.threads = threads;
+  options.compute = compute;
+  options.kv_dtype = compute == ComputeMode::kFloat32 ? KvDtype::kFloat32 : KvDtype::kBf16;
+  options.pool = {static_cast<std::int32_t>(CeilDiv(tokens, block_tokens)), block_tokens};
+  options.max_step_tokens = 64;
+  return options;
+}
+
+class StoriesOracle : public testing::TestWithParam<const char*> {};
+
+TEST_P(StoriesOracle, EveryLogProbabilityAgrees) {
+  BERTH_REQUIRE_SHARED(path, std::string("models/stories260K-") + GetParam() + ".gguf");
+  const std::unique_ptr<Model> model = OpenModel(path);
+  ASSERT_NE(model, nullptr);
+  const std::vector<TokenId> ids = RandomIds(model->config.context_tokens, model->config.vocab_size, 1);
+  const double exact = LargestDifference(*model, Options(ComputeMode::kFloat32, 16, model->config.context_tokens), ids);
+  const double quick = LargestDifference(*model, Options(ComputeMode::kDefault, 16, model->config.context_tokens), ids);
+  RecordProperty("float32", std::to_string(exact));
+  RecordProperty("default", std::to_string(quick));
+  std::printf("float32 %g default %g\n", exact, quick);
+  EXPECT_LT(exact, 1e-4);
+  EXPECT_LT(quick, 0.5);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StoriesOracle, testing::Values("f32", "f16", "q4_k_m", "q6_k"),
+                         [](const auto& test) { return std::string(test.param); });
+
+struct Shape {
+  const char* name;
+  TinyLlama spec;
+  std::int32_t block_tokens;
+  std::int32_t rope_dims;  // 0: as the head
+  bool halves;
+  bool rope_factors;
+  bool mixed = false;  // one matrix of some projections has another format
+};
+
+TinyLlama Llama(std::uint32_t hidden, std::uint32_t heads, std::uint32_t kv_heads, std::uint32_t type, bool tied) {
+  TinyLlama spec;
+  spec.hidden = hidden;
+  spec.heads = heads;
+  spec.kv_heads = kv_heads;
+  spec.matrix_type = type;
+  spec.tied_embeddings = tied;
+  spec.context_tokens = 400;
+  return spec;
+}
+
+const Shape kShapes[] = {
+    {"HeadDim8Gqa4", Llama(64, 8, 2, gguf_type::kF32, false), 16, 0, false, false},
+    {"HeadDim64Gqa3", Llama(192, 3, 1, gguf_type::kQ8_0, true), 1, 0, true, false},
+    {"HeadDim80PartlyRotated", Llama(320, 4, 4, gguf_type::kQ4_1, false), 256, 40, false, true},
+    {"HeadDim80PartlyRotatedHalves", Llama(320, 4, 2, gguf_type::kBF16, true), 16, 24, true, true},
+    {"HeadDim2", Llama(32, 16, 1, gguf_type::kF16, true), 2, 0, false, false},
+    {"HeadDim256", Llama(256, 1, 1, gguf_type::kQ5_0, false), 64, 0, false, false},
+    {"ManyQueryHeads", Llama(256, 64, 1, gguf_type::kQ4_0, false), 16, 0, true, false},
+    {"MixedFormats", Llama(64, 4, 2, gguf_type::kQ4_1, false), 16, 0, false, false, true},
+};
+
+class SyntheticOracle : public testing::TestWithParam<Shape> {};
+
+TEST_P(SyntheticOracle, EveryLogProbabilityAgrees) {
+  const Shape& shape = GetParam();
+  GgufBuilder builder = MakeTinyLlama(shape.spec);
+  if (shape.rope_dims > 0) {
+    builder.Remove("llama.rope.dimension_count")
+        .AddU32("llama.rope.dimension_count", static_cast<std::uint32_t>(shape.rope_dims));
+  }
+  if (shape.rope_factors) {
+    std::vector<float> factors(static_cast<std::size_t>(shape.rope_dims / 2));
+    for (std::size_t i = 0; i < factors.size(); ++i) factors[i] = 1.0F + 0.25F * static_cast<float>(i);
+    builder.AddF32Tensor("rope_freqs.weight", {factors.size()}, factors);
+    builder.AddF32("llama.rope.scaling.factor", 4.0F);
+  }
+  if (shape.mixed) {
+    const std::string v = RandomTensorData(gguf_type::kF16, 32 * 64, 0.2F, 77);
+    const std::string up = RandomTensorData(gguf_type::kQ8_0, 96 * 64, 0.2F, 78);
+    builder.RemoveTensor("blk.1.attn_v.weight").AddTensor("blk.1.attn_v.weight", gguf_type::kF16, {64, 32}, v);
+    builder.RemoveTensor("blk.0.ffn_up.weight").AddTensor("blk.0.ffn_up.weight", gguf_type::kQ8_0, {64, 96}, up);
+  }
+  const std::unique_ptr<Model> model = OpenModel(builder);
+  ASSERT_NE(model, nullptr);
+  if (shape.halves) model->config.rope_pairing = RopePairing::kHalves;
+  const std::vector<TokenId> ids = RandomIds(290, model->config.vocab_size, 3);
+  for (const int threads : {1, 3}) {
+    const double exact =
+        LargestDifference(*model, Options(ComputeMode::kFloat32, shape.block_tokens, 290, threads), ids);
+    std::printf("float32 %g\n", exact);
+    EXPECT_LT(exact, 1e-4) << threads << " threads";
+  }
+  const double quick = LargestDifference(*model, Options(ComputeMode::kDefault, shape.block_tokens, 290), ids);
+  std::printf("default %g\n", quick);
+  EXPECT_LT(quick, 0.5);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SyntheticOracle, testing::ValuesIn(kShapes),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace berth::test

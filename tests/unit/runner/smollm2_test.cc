@@ -1,0 +1,168 @@
+// The default model against its oracle: an independent float64 forward pass, written down in tests/data.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "backend_harness.h"
+#include "fakes/test_data.h"
+
+namespace berth::test {
+namespace {
+
+struct OracleStep {
+  std::vector<std::pair<TokenId, double>> top;  // best first
+};
+
+struct OracleCase {
+  std::string name;
+  std::vector<TokenId> prompt;
+  std::vector<TokenId> greedy;
+  std::vector<OracleStep> steps;  // one per greedy id
+};
+
+struct Oracle {
+  std::vector<OracleCase> cases;
+  std::vector<TokenId> text;
+  std::vector<double> text_logprobs;
+  double perplexity = 0;
+};
+
+Oracle ReadOracle() {
+  const nlohmann::json json = nlohmann::json::parse(ReadFile(DataFile("smollm2-oracle.json")));
+  Oracle oracle;
+  for (const nlohmann::json& from : json["cases"]) {
+    OracleCase& to = oracle.cases.emplace_back();
+    to.name = from["name"];
+    to.prompt = from["prompt_ids"].get<std::vector<TokenId>>();
+    to.greedy = from["greedy_ids"].get<std::vector<TokenId>>();
+    for (const nlohmann::json& step : from["steps"]) {
+      to.steps.push_back({step["top"].get<std::vector<std::pair<TokenId, double>>>()});
+    }
+  }
+  oracle.text = json["perplexity"]["ids"].get<std::vector<TokenId>>();
+  oracle.text_logprobs = json["perplexity"]["logprobs"].get<std::vector<double>>();
+  oracle.perplexity = json["perplexity"]["perplexity"];
+  return oracle;
+}
+
+std::unique_ptr<Backend> MakeSmolLm2(const Model& model, ComputeMode compute) {
+  CpuBackendOptions options;
+  options.threads = 2;
+  options.compute = compute;
+  options.kv_dtype = compute == ComputeMode::kFloat32 ? KvDtype::kFloat32 : KvDtype::kBf16;
+  options.pool = {256, 16};
+  options.max_step_tokens = 256;
+  return MakeBackend(model, options);
+}
+
+// Feeds prompt and greedy ids; what follows the prompt and each greedy id but the last.
+std::vector<Following> FeedGreedy(Backend& backend, const OracleCase& c, std::int32_t top) {
+  FedSequence sequence{c.prompt, {}, 0};
+  sequence.ids.insert(sequence.ids.end(), c.greedy.begin(), c.greedy.end());
+  sequence.blocks = Blocks(static_cast<std::int64_t>(sequence.ids.size()), 16);
+  const auto prompt = static_cast<std::int32_t>(c.prompt.size());
+  StepUnderTest step;
+  std::vector<Following> all;
+  while (sequence.left() > 1) {
+    const std::int32_t count = std::min(256, sequence.left() - 1);
+    const std::int32_t wanted = std::clamp(sequence.stored + count - (prompt - 1), 0, count);
+    step.Feed(&sequence, count, wanted, top);
+    const auto answers = step.Run(backend);
+    all.insert(all.end(), answers.front().begin(), answers.front().end());
+  }
+  return all;
+}
+
+double Perplexity(Backend& backend, const Oracle& oracle) {
+  const FedSequence sequence{oracle.text, Blocks(static_cast<std::int64_t>(oracle.text.size()), 16), 0};
+  const std::vector<Following> all = FeedAll(backend, sequence, 256, kNoLogprobs);
+  double sum = 0;
+  for (std::size_t i = 0; i < oracle.text_logprobs.size(); ++i) sum += all[i].logprob;
+  return std::exp(-sum / static_cast<double>(oracle.text_logprobs.size()));
+}
+
+TEST(SmolLm2, Float32ModeGivesTheOraclesIdsAndLogProbabilities) {
+  BERTH_REQUIRE_DEFAULT_MODEL(path);
+  const Oracle oracle = ReadOracle();
+  const std::unique_ptr<Model> model = OpenModel(path);
+  const std::unique_ptr<Backend> backend = MakeSmolLm2(*model, ComputeMode::kFloat32);
+  ASSERT_NE(backend, nullptr);
+  double worst = 0;
+  for (const OracleCase& c : oracle.cases) {
+    const std::vector<Following> got = FeedGreedy(*backend, c, 12);
+    ASSERT_EQ(got.size(), c.steps.size());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(got[i].top.front().token_id, c.greedy[i]) << c.name << " step " << i;
+      for (const auto& [id, logprob] : c.steps[i].top) {
+        const auto found = std::find_if(got[i].top.begin(), got[i].top.end(),
+                                        [&, wanted = id](const TopLogprob& top) { return top.token_id == wanted; });
+        ASSERT_NE(found, got[i].top.end()) << c.name << " step " << i << " id " << id;
+        worst = std::max(worst, std::abs(found->logprob - logprob));
+      }
+    }
+  }
+  std::printf("float32 worst %g\n", worst);
+  EXPECT_LE(worst, 0.002);
+}
+
+TEST(SmolLm2, Float32ModeGivesTheOraclesPerplexity) {
+  BERTH_REQUIRE_DEFAULT_MODEL(path);
+  const Oracle oracle = ReadOracle();
+  const std::unique_ptr<Model> model = OpenModel(path);
+  const std::unique_ptr<Backend> backend = MakeSmolLm2(*model, ComputeMode::kFloat32);
+  ASSERT_NE(backend, nullptr);
+  const double p = Perplexity(*backend, oracle);
+  std::printf("float32 perplexity %.6f, %+.4f %%\n", p, 100 * (p / oracle.perplexity - 1));
+  EXPECT_NEAR(p, oracle.perplexity, 1e-4 * oracle.perplexity);
+}
+
+TEST(SmolLm2, DefaultModeStaysCloseToTheOracle) {
+  BERTH_REQUIRE_DEFAULT_MODEL(path);
+  const Oracle oracle = ReadOracle();
+  const std::unique_ptr<Model> model = OpenModel(path);
+  const std::unique_ptr<Backend> backend = MakeSmolLm2(*model, ComputeMode::kDefault);
+  ASSERT_NE(backend, nullptr);
+  std::vector<double> differences;
+  for (const OracleCase& c : oracle.cases) {
+    const std::vector<Following> got = FeedGreedy(*backend, c, 1);
+    ASSERT_EQ(got.size(), c.steps.size());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      // The id fed next is the oracle's first.
+      differences.push_back(std::abs(got[i].logprob - c.steps[i].top[0].second));
+      if (got[i].top.front().token_id != c.greedy[i]) {
+        std::printf("other id %s %zu margin %g\n", c.name.c_str(), i,
+                    c.steps[i].top[0].second - c.steps[i].top[1].second);
+        EXPECT_LT(c.steps[i].top[0].second - c.steps[i].top[1].second, 0.3) << c.name << " step " << i;
+      }
+    }
+  }
+  std::sort(differences.begin(), differences.end());
+  double sum = 0;
+  for (const double difference : differences) sum += difference;
+  const double mean = sum / static_cast<double>(differences.size());
+  const double p99 = differences[differences.size() * 99 / 100];
+  std::printf("default mean %g p99 %g max %g of %zu\n", mean, p99, differences.back(), differences.size());
+  EXPECT_LE(mean, 0.037);
+  EXPECT_LE(p99, 0.19);
+  EXPECT_LE(differences.back(), 0.36);
+}
+
+TEST(SmolLm2, DefaultModeKeepsThePerplexity) {
+  BERTH_REQUIRE_DEFAULT_MODEL(path);
+  const Oracle oracle = ReadOracle();
+  const std::unique_ptr<Model> model = OpenModel(path);
+  const std::unique_ptr<Backend> backend = MakeSmolLm2(*model, ComputeMode::kDefault);
+  ASSERT_NE(backend, nullptr);
+  const double p = Perplexity(*backend, oracle);
+  std::printf("default perplexity %.6f, %+.4f %%\n", p, 100 * (p / oracle.perplexity - 1));
+  EXPECT_NEAR(p, oracle.perplexity, 5e-3 * oracle.perplexity);
+}
+
+}  // namespace
+}  // namespace berth::test
