@@ -29,7 +29,9 @@ class Tokenizer {
   // Refuses an unknown model or pre-tokenizer by name. Copies what it needs: `file` may go.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromGguf(const GgufFile& file);
 
-  // Invalid UTF-8 in `text` is an InvalidArgument naming the byte offset. Linear in the text's length for any input.
+  // Invalid UTF-8 in `text` is an InvalidArgument naming the byte offset, more than 512 MiB of it one naming the size.
+  // n log n in the text's length for any input. A byte for which a byte-level vocabulary has no token adds none, as in
+  // the reference tokenizers (SmolLM2 lacks a few control characters).
   virtual absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text, const EncodeOptions& options) const = 0;
 
   // The bytes a token adds to the text. Control tokens (begin, end, ...) add none: their spelling is Spelling().
@@ -45,7 +47,9 @@ class Tokenizer {
   virtual bool adds_bos() const = 0;
   // Whether the first space of a decoded text was put there by Encode (SentencePiece with a space prefix).
   virtual bool strips_leading_space() const = 0;
-  // Bytes of the longest piece: text of n bytes has at least ⌈n / longest_piece_bytes()⌉ tokens.
+  // The most bytes of text that one token stands for, the spelling of special tokens and what normal form C takes away
+  // included: text of n bytes has at least ⌈n / longest_piece_bytes()⌉ tokens. Not counted are bytes without a token
+  // and, with parse_special, the white space that Phi-3's special tokens swallow.
   virtual std::int32_t longest_piece_bytes() const = 0;
   // "gpt2/smollm", "llama (SentencePiece)"
   virtual std::string description() const = 0;

@@ -182,7 +182,7 @@ class VocabularyTokenizer final : public Tokenizer {
 
 absl::StatusOr<std::vector<TokenId>> VocabularyTokenizer::Encode(std::string_view text,
                                                                  const EncodeOptions& options) const {
-  // Positions are 32 bits wide, and a SentencePiece space grows to 3 bytes.
+  // Positions are 32 bits wide; a SentencePiece space grows to 3 bytes, normal form C can triple a text.
   constexpr std::size_t kMaxBytes = std::numeric_limits<std::int32_t>::max() / 4;
   if (text.size() > kMaxBytes) {
     return absl::InvalidArgumentError("the text has " + std::to_string(text.size()) + " bytes; at most " +
