@@ -99,7 +99,7 @@ void StreamCall::Enqueue(StreamEvent&& event) {
   } else if (const auto* finished = std::get_if<Finished>(&event)) {
     if (!broken_) encoder_.Encode(*finished, NewPending().message.mutable_finished());
   } else if (const auto* delta = std::get_if<TokenDelta>(&event)) {
-    if (!broken_) EnqueueDelta(*delta);
+    if (!broken_ && encoder_.Shows(*delta)) EnqueueDelta(*delta);
   }
 }
 

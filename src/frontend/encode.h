@@ -26,6 +26,10 @@ class EventEncoder {
   EventEncoder(const Tokenizer* tokenizer, const OutputSpec& output);
 
   void Encode(const Admitted& in, v1::Admitted* out) const;
+  // False where the caller would get an empty delta: its text is held back still, and its ids were not asked for.
+  bool Shows(const TokenDelta& in) const {
+    return !in.text.empty() || !in.logprobs.empty() || (return_token_ids_ && !in.token_ids.empty());
+  }
   // Appends, so that several deltas of one choice become one. `Out` is v1::TokenDelta or v1::Choice.
   template <typename Out>
   void Append(const TokenDelta& in, Out* out) const {

@@ -2,6 +2,7 @@
 
 #include <netdb.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -113,9 +114,11 @@ absl::Status CheckUnix(const std::string& address) {
     ::unlink(path.c_str());
     return absl::OkStatus();
   }
-  // A socket that nobody serves any more is replaced; any other file is not ours to remove.
   if (errno != EADDRINUSE) return CannotListen(address, std::strerror(errno));
-  return absl::OkStatus();
+  // gRPC replaces a socket that nobody serves any more; any other file is not ours to remove.
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode)) return absl::OkStatus();
+  return CannotListen(address, "a file of that name is there and is no socket");
 }
 
 bool IsUnix(const std::string& address) { return address.rfind(kUnixPrefix, 0) == 0; }

@@ -1,5 +1,6 @@
 #include "frontend/server.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -53,6 +54,8 @@ class GrpcServerImpl final : public GrpcServer {
 
   absl::Status Serve() {
     if (absl::Status listen = CheckListenAddress(options_.listen_address); !listen.ok()) return listen;
+    // Protobuf would log every string that is not UTF-8: a client could fill the log. It gets a refusal instead.
+    google::protobuf::SetLogHandler(nullptr);
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     int port = 0;
