@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "berth/clock.h"
@@ -10,21 +11,22 @@
 namespace berth {
 
 struct ModelSettings {
-  std::string path;                    // empty = the default model in the user's cache
-  std::string served_name;             // empty = the file's name without its ending
+  std::string path;                     // empty = the default model in the user's cache
+  std::string served_name;              // empty = the file's name without its ending
   std::int32_t max_context_tokens = 0;  // 0 = what the model was trained for
 };
 
 struct KvCacheSettings {
   std::int32_t block_tokens = 16;
-  KvDtype dtype = KvDtype::kBf16;
-  // Bytes for the KV pool; 0 = auto: half of the memory that is free once the weights are loaded, but no more than 16 full
-  // contexts need.
+  std::optional<KvDtype> dtype;  // absent = bf16, or float32 with compute.float32
+  // Bytes for the KV pool; 0 = auto: half of the memory that is free once the weights are loaded, but no more than
+  // auto_max_contexts full contexts need.
   std::int64_t memory_bytes = 0;
+  std::int32_t auto_max_contexts = 16;
 };
 
 struct ComputeSettings {
-  bool float32 = false;  // activations and KV in float32: slow, exact
+  bool float32 = false;  // activations in float32, and KV too unless kv_cache.dtype says otherwise: slow, exact
   int threads = 0;       // 0 = the machine's cores
 };
 
@@ -56,6 +58,8 @@ struct ServerConfig {
   SchedulerSettings scheduler;
   RequestSettings request;
   ListenSettings server;
+
+  KvDtype kv_dtype() const { return kv_cache.dtype.value_or(compute.float32 ? KvDtype::kFloat32 : KvDtype::kBf16); }
 };
 
 }  // namespace berth

@@ -157,13 +157,15 @@ class GenerateClient::Impl {
     stub_ = v1::Inference::NewStub(channel_);
   }
 
-  absl::Status GenerateStream(const GenerateSpec& spec, const std::function<void(const StreamEvent&)>& on_event) {
+  absl::Status GenerateStream(const GenerateSpec& spec, const std::function<void(const StreamEvent&)>& on_event,
+                              const std::stop_token& stop) {
     if (absl::Status connected = WaitUntilConnected(); !connected.ok()) return connected;
     grpc::ClientContext context;
     if (options_.timeout > Duration::zero()) {
       context.set_deadline(std::chrono::system_clock::now() +
                            std::chrono::duration_cast<std::chrono::system_clock::duration>(options_.timeout));
     }
+    const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
     auto reader = stub_->GenerateStream(&context, ToProto(spec, options_.model));
     v1::GenerateStreamResponse response;
     while (reader->Read(&response)) Dispatch(response, on_event);
@@ -199,8 +201,9 @@ GenerateClient::GenerateClient(ClientOptions options) : impl_(std::make_unique<I
 GenerateClient::~GenerateClient() = default;
 
 absl::Status GenerateClient::GenerateStream(const GenerateSpec& spec,
-                                            const std::function<void(const StreamEvent&)>& on_event) {
-  return impl_->GenerateStream(spec, on_event);
+                                            const std::function<void(const StreamEvent&)>& on_event,
+                                            std::stop_token stop) {
+  return impl_->GenerateStream(spec, on_event, stop);
 }
 
 }  // namespace berth

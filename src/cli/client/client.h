@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/status.h"
@@ -33,8 +34,10 @@ class GenerateClient {
   // Completed. Not sent: arrival and deadline (ClientOptions::timeout is the call's), a max_output_tokens that is a
   // default, an empty request_id (the server makes one). TokenDelta::token_ids are empty unless
   // spec.output.return_token_ids. Errors are one line: the server's own message and its reason in brackets, "...
-  // (QUEUE_FULL)", with the gRPC code; or Unavailable naming the address where nobody answers there.
-  absl::Status GenerateStream(const GenerateSpec& spec, const std::function<void(const StreamEvent&)>& on_event);
+  // (QUEUE_FULL)", with the gRPC code; or Unavailable naming the address where nobody answers there. A stop request,
+  // from any thread, cancels the call: Cancelled.
+  absl::Status GenerateStream(const GenerateSpec& spec, const std::function<void(const StreamEvent&)>& on_event,
+                              std::stop_token stop = {});
 
  private:
   class Impl;

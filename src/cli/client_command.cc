@@ -1,0 +1,145 @@
+#include <charconv>
+#include <cstdio>
+#include <memory>
+#include <stop_token>
+#include <utility>
+
+#include "cli/collect.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/request_flags.h"
+#include "cli/signals.h"
+#include "client/client.h"
+#include "config/server_config.h"
+
+namespace berth::cli {
+namespace {
+
+struct ClientGenerateOptions {
+  RequestFlags request;
+  RequestSettings limits;
+  std::string server = ListenSettings().grpc;
+  std::string model;
+  std::string request_id;
+  float timeout_seconds = 0.0F;
+  bool json = false;
+};
+
+Json AnswerJson(const Answer& answer, const GenerateSpec& spec) {
+  Json json = {{"request_id", answer.admitted ? answer.admitted->request_id : ""},
+               {"output_ids", answer.output_ids},
+               {"text", answer.text},
+               {"finish_reason", answer.FinishName()},
+               {"stop_match", answer.finished ? StopMatchJson(*answer.finished) : Json(nullptr)},
+               {"seed", answer.admitted ? answer.admitted->seed : spec.sampling.seed}};
+  if (spec.output.logprobs != kNoLogprobs) json["logprobs"] = LogprobsJson(answer.logprobs, nullptr);
+  if (spec.output.prompt_logprobs != kNoLogprobs)
+    json["prompt_logprobs"] = LogprobsJson(answer.prompt_logprobs, nullptr);
+  json["usage"] = answer.completed ? UsageJson(answer.usage) : Json(nullptr);
+  json["timing"] = answer.completed ? TimingJson(answer.usage) : Json(nullptr);
+  return json;
+}
+
+// "HOST:PORT" or "unix:PATH"; whether somebody listens there is the call's to find out.
+bool LooksLikeAddress(const std::string& address) {
+  if (address.starts_with("unix:")) return address.size() > 5;
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0) return false;
+  int port = 0;
+  const char* end = address.data() + address.size();
+  const auto [stop, error] = std::from_chars(address.data() + colon + 1, end, port);
+  return error == std::errc() && stop == end && port > 0 && port < 65536;
+}
+
+// Whatever the server says no to is a fault of this run: the command line itself was well-formed.
+Outcome CallFault(const absl::Status& status, const ClientGenerateOptions& options) {
+  if (status.code() == absl::StatusCode::kDeadlineExceeded && options.timeout_seconds > 0) {
+    return Fault("no complete answer within the " + Fixed(static_cast<double>(options.timeout_seconds), 3) +
+                 " s of --timeout");
+  }
+  return Fault(InFlagNames(std::string(status.message())));
+}
+
+ClientOptions MakeClientOptions(const ClientGenerateOptions& options) {
+  ClientOptions client;
+  client.address = options.server;
+  client.model = options.model;
+  client.timeout =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(static_cast<double>(options.timeout_seconds)));
+  return client;
+}
+
+Outcome ClientGenerate(const ClientGenerateOptions& options, Output& out) {
+  if (!LooksLikeAddress(options.server)) {
+    return UsageError("--server must be HOST:PORT or unix:PATH, not \"" + options.server + "\"");
+  }
+  absl::StatusOr<GenerateSpec> spec = MakeSpec(options.request, options.limits);
+  if (!spec.ok()) return FromStatus(spec.status());
+  spec->request_id = options.request_id;
+  spec->output.return_token_ids = options.json;
+
+  SignalWatcher signals;
+  std::stop_source stop;
+  int stopped_by = 0;
+  signals.SetHandler([&](int signal) {
+    stopped_by = signal;
+    stop.request_stop();
+  });
+  GenerateClient client(MakeClientOptions(options));
+  Answer answer;
+  const auto on_event = [&](const StreamEvent& event) {
+    const std::string_view text = answer.Add(event);
+    if (!options.json && !text.empty() && !(out.Write(text) && out.Flush())) stop.request_stop();
+  };
+  const absl::Status status = client.GenerateStream(*spec, on_event, stop.get_token());
+  signals.SetHandler(nullptr);
+
+  if (out.closed()) return {};
+  // A call that was given up gets no figures: the server counts them, gRPC does not carry them.
+  if (stop.stop_requested() && !answer.completed) answer.failure.emplace().reason = RefusalReason::kCancelledByClient;
+  if (!status.ok() && !answer.failure) {
+    if (!options.json && !answer.text.empty()) out.Write("\n");
+    out.Flush();
+    return CallFault(status, options);
+  }
+  if (options.json) {
+    out.WriteJson(AnswerJson(answer, *spec));
+  } else {
+    if (!answer.text.empty() && answer.text.back() != '\n') out.Write("\n");
+    out.Flush();
+    std::fprintf(stderr, "%s\n", answer.completed ? FiguresLine(answer).c_str() : "cancelled");
+  }
+  return {stopped_by == 0 ? kExitOk : 128 + stopped_by, ""};
+}
+
+}  // namespace
+
+void AddClientCommand(CLI::App* root, Invocation* invocation) {
+  CLI::App* client = root->add_subcommand("client", "Talk to a running server");
+  client->footer(
+      "Example:\n"
+      "  berth client generate --prompt 'The capital of France is' --max-tokens 16");
+
+  auto options = std::make_shared<ClientGenerateOptions>();
+  CLI::App* app = client->add_subcommand("generate", "Continue a prompt, on a server");
+  AddText(app, "--server", &options->server, "HOST:PORT", "the server's gRPC address; default " + options->server)
+      ->group("Server");
+  AddText(app, "--model", &options->model, "NAME", "the model's served name; default: whatever is served")
+      ->group("Server");
+  AddText(app, "--request-id", &options->request_id, "ID", "a name for the request; default: the server makes one")
+      ->group("Server");
+  AddFloat(app, "--timeout", &options->timeout_seconds, 0.0F, 1e6F, true,
+           "seconds the whole call may take; default: no limit")
+      ->group("Server");
+  AddRequestFlags(app, &options->request, options->limits);
+  AddJson(app, &options->json,
+          "one object when done: request_id, output_ids, text, finish_reason, logprobs, usage, timing");
+  app->footer(
+      "The text goes to standard output as it comes, a line of figures to standard error.\n"
+      "Ctrl-C gives the request up, keeps what came and exits with 130.\n\n"
+      "Example:\n"
+      "  berth client generate --server 127.0.0.1:8433 --prompt 'The capital of France is' --max-tokens 16");
+  app->callback([=] { invocation->run = [=](Output& out) { return ClientGenerate(*options, out); }; });
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,147 @@
+#include "cli/flags.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+
+#include "cli/output.h"
+#include "config/size.h"
+
+namespace berth::cli {
+namespace {
+
+template <typename T>
+std::optional<T> ParseNumber(const std::string& text) {
+  T value{};
+  const char* begin = text.data();
+  const char* end = begin + text.size();
+  if (begin != end && *begin == '+') ++begin;
+  const auto [stop, error] = std::from_chars(begin, end, value);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return value;
+}
+
+std::string Plain(float value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%g", static_cast<double>(value));
+  return text.data();
+}
+
+// CLI11 prints "<name>: <what the function threw>".
+CLI::Option* AddParsed(CLI::App* app, const std::string& names, const std::string& label, const std::string& help,
+                       const std::function<std::string(const std::string&)>& parse) {
+  CLI::Option* option = app->add_option_function<std::string>(
+      names,
+      [parse, names](const std::string& value) {
+        const std::string fault = parse(value);
+        if (!fault.empty()) throw CLI::ValidationError(names, fault);
+      },
+      help);
+  return option->option_text(label);
+}
+
+std::string Found(const std::string& value) { return ", not \"" + OneLine(value) + "\""; }
+
+}  // namespace
+
+CLI::Option* AddInt(CLI::App* app, const std::string& names, std::int32_t* target, std::int32_t min, std::int32_t max,
+                    const std::string& help) {
+  return AddParsed(app, names, "N", help, [=](const std::string& value) -> std::string {
+    const std::optional<std::int32_t> number = ParseNumber<std::int32_t>(value);
+    if (!number || *number < min || *number > max) {
+      const std::string range = max == INT32_MAX ? std::to_string(min) + " or more"
+                                                 : "from " + std::to_string(min) + " to " + std::to_string(max);
+      return "must be a whole number " + range + Found(value);
+    }
+    *target = *number;
+    return "";
+  });
+}
+
+CLI::Option* AddFloat(CLI::App* app, const std::string& names, float* target, float min, float max, bool above_min,
+                      const std::string& help) {
+  return AddParsed(app, names, "X", help, [=](const std::string& value) -> std::string {
+    const std::optional<float> number = ParseNumber<float>(value);
+    if (!number || !std::isfinite(*number) || *number < min || *number > max || (above_min && *number == min)) {
+      return "must be a number " +
+             (above_min ? "above " + Plain(min) + " and at most " : "from " + Plain(min) + " to ") + Plain(max) +
+             Found(value);
+    }
+    *target = *number;
+    return "";
+  });
+}
+
+CLI::Option* AddText(CLI::App* app, const std::string& names, std::string* target, const std::string& label,
+                     const std::string& help) {
+  return app->add_option(names, *target, help)->option_text(label);
+}
+
+CLI::Option* AddTexts(CLI::App* app, const std::string& names, std::vector<std::string>* target,
+                      const std::string& label, const std::string& help) {
+  // Without extra arguments CLI11 neither eats what follows the value nor takes "[a,b]" for a list of its own.
+  return app->add_option(names, *target, help)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->option_text(label + " ...");
+}
+
+CLI::Option* AddJson(CLI::App* app, bool* target, const std::string& help) {
+  return app->add_flag("--json", *target, help)->group("Output");
+}
+
+void AddModelFlag(CLI::App* app, ServerConfig* config) {
+  AddText(app, "--model", &config->model.path, "PATH", "GGUF model file; default: the one that 'make model' fetches")
+      ->group("Model");
+}
+
+void AddEngineFlags(CLI::App* app, ServerConfig* config) {
+  AddInt(app, "--max-context", &config->model.max_context_tokens, 1, INT32_MAX,
+         "most tokens of prompt and output together; default: what the model was trained for")
+      ->group("Model");
+  AddInt(app, "--threads", &config->compute.threads, 1, 1024, "CPU threads; default: the CPUs this process may use")
+      ->group("Engine");
+  AddParsed(app, "--compute", "default|float32", "float32: activations and KV in float32, slow and exact",
+            [config](const std::string& value) -> std::string {
+              if (value != "default" && value != "float32") return "must be default or float32" + Found(value);
+              config->compute.float32 = value == "float32";
+              return "";
+            })
+      ->group("Engine");
+  const std::int32_t contexts = config->kv_cache.auto_max_contexts;
+  AddParsed(
+      app, "--kv-memory", "SIZE|auto",
+      "memory for the KV cache, with a unit (2GiB); auto (or 0): half of what is free once the weights are loaded, "
+      "at most what " +
+          (contexts == 1 ? std::string("one full context needs") : std::to_string(contexts) + " full contexts need"),
+      [config](const std::string& value) -> std::string {
+        const absl::StatusOr<std::int64_t> bytes = ParseByteSize(value == "auto" ? "0" : value);
+        if (!bytes.ok()) return std::string(bytes.status().message()) + "; or give auto";
+        config->kv_cache.memory_bytes = *bytes;
+        return "";
+      })
+      ->group("Engine");
+  AddParsed(app, "--kv-dtype", "bf16|float32",
+            "how keys and values are stored; default: bf16, float32 with --compute float32",
+            [config](const std::string& value) -> std::string {
+              if (value != "bf16" && value != "float32") return "must be bf16 or float32" + Found(value);
+              config->kv_cache.dtype = value == "float32" ? KvDtype::kFloat32 : KvDtype::kBf16;
+              return "";
+            })
+      ->group("Engine");
+  AddParsed(
+      app, "--block-tokens", "N",
+      "tokens of one KV block, a power of two up to 256; default " + std::to_string(config->kv_cache.block_tokens),
+      [config](const std::string& value) -> std::string {
+        const std::optional<std::int32_t> number = ParseNumber<std::int32_t>(value);
+        if (!number || *number < 1 || *number > 256 || (*number & (*number - 1)) != 0) {
+          return "must be a power of two from 1 to 256" + Found(value);
+        }
+        config->kv_cache.block_tokens = *number;
+        return "";
+      })
+      ->group("Engine");
+}
+
+}  // namespace berth::cli

@@ -1,0 +1,67 @@
+// Standard output and what goes there: text as it is, JSON for machines, tables for people.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cli/outcome.h"
+#include "nlohmann/json.hpp"
+
+namespace berth::cli {
+
+// Keys in the order they are written: part of what scripts see.
+using Json = nlohmann::ordered_json;
+
+// One line, no newline. Strings that are not UTF-8 get U+FFFD: never an exception.
+std::string DumpJson(const Json& value);
+
+// Six decimals, so that a float does not print as its float64 neighbour.
+double RoundedLogprob(float logprob);
+
+// Keeps the first failure; later writes do nothing. A reader that went away (a closed pipe) is no failure: output stops
+// being wanted and the command should end quietly.
+class Output {
+ public:
+  explicit Output(std::FILE* file) : file_(file) {}
+
+  // False once writing is over, whatever the reason.
+  bool Write(std::string_view text);
+  bool WriteLine(std::string_view text);
+  bool WriteJson(const Json& value) { return WriteLine(DumpJson(value)); }
+  // What was written so far reaches the reader now.
+  bool Flush();
+
+  bool closed() const { return error_ != 0; }
+  // Flushes; the failure, if there was one.
+  Outcome Finish();
+
+ private:
+  std::FILE* file_;
+  int error_ = 0;  // errno of the first failure
+};
+
+// Names left, values in one column: "  context   8192 tokens".
+class FactTable {
+ public:
+  void Add(std::string name, std::string value) { rows_.emplace_back(std::move(name), std::move(value)); }
+  std::string Text() const;
+
+ private:
+  std::vector<std::pair<std::string, std::string>> rows_;
+};
+
+// "134,515,008"
+std::string GroupDigits(std::int64_t value);
+// printf of one double: Fixed(3.14159, 2) = "3.14".
+std::string Fixed(double value, int decimals);
+// Control characters and quotes escaped, so that a text fits a cell of a table.
+std::string Quoted(std::string_view text);
+// Control characters become spaces and what is no UTF-8 U+FFFD: what standard error says is one line, whatever it
+// quotes.
+std::string OneLine(std::string_view text);
+
+}  // namespace berth::cli

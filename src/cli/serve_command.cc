@@ -1,0 +1,151 @@
+#include <condition_variable>
+#include <csignal>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/runtime.h"
+#include "cli/signals.h"
+#include "config/size.h"
+#include "frontend/server.h"
+#include "spdlog/sinks/stdout_color_sinks.h"
+#include "spdlog/spdlog.h"
+
+namespace berth::cli {
+namespace {
+
+struct ServeOptions {
+  ServerConfig config;
+  bool json = false;
+};
+
+FrontendOptions MakeFrontendOptions(const Runtime& runtime) {
+  const ServerConfig& config = runtime.config;
+  FrontendOptions options;
+  options.listen_address = config.server.grpc;
+  options.max_message_bytes = config.server.max_message_bytes;
+  options.write_timeout = config.server.write_timeout;
+  options.limits.default_output_tokens = config.request.default_output_tokens;
+  options.limits.max_stop_strings = config.request.max_stop_strings;
+  options.limits.max_stop_string_bytes = config.request.max_stop_string_bytes;
+  options.limits.max_logit_bias = config.request.max_logit_bias;
+  options.limits.max_logprobs = config.request.max_logprobs;
+  options.limits.max_request_id_bytes = config.request.max_request_id_bytes;
+  options.model.name = config.model.served_name;
+  options.model.config = runtime.model;
+  options.model.max_context_tokens = config.model.max_context_tokens;
+  options.model.pool = runtime.pool.shape;
+  options.model.kv_dtype = config.kv_dtype();
+  return options;
+}
+
+void LogDecisions(const Runtime& runtime) {
+  const ServerConfig& config = runtime.config;
+  spdlog::info("model {}: {} parameters, {} layers, loaded in {:.1f} s", config.model.served_name,
+               GroupDigits(runtime.parameters), runtime.model.layers, ToSeconds(runtime.load_time));
+  spdlog::info("backend {}", runtime.backend->info().name);
+  spdlog::info("KV cache: {} blocks of {} tokens in {}, {}", GroupDigits(runtime.pool.shape.num_blocks),
+               runtime.pool.shape.block_tokens, KvDtypeName(config.kv_dtype()), FormatBytes(runtime.pool.bytes));
+  const std::int64_t pool_tokens = std::int64_t{runtime.pool.shape.num_blocks} * runtime.pool.shape.block_tokens;
+  spdlog::info("context: {} tokens a request", GroupDigits(config.model.max_context_tokens));
+  if (pool_tokens < config.model.max_context_tokens) {
+    spdlog::warn(
+        "the KV cache holds {} tokens, less than one full context: longer requests are refused; raise --kv-memory",
+        GroupDigits(pool_tokens));
+  }
+}
+
+Json StartJson(const Runtime& runtime, const std::string& address) {
+  const ServerConfig& config = runtime.config;
+  return {{"grpc", address},
+          {"model", config.model.served_name},
+          {"parameters", runtime.parameters},
+          {"backend", runtime.backend->info().name},
+          {"threads", config.compute.threads},
+          {"kv_blocks", runtime.pool.shape.num_blocks},
+          {"block_tokens", runtime.pool.shape.block_tokens},
+          {"kv_dtype", KvDtypeName(config.kv_dtype())},
+          {"kv_bytes", runtime.pool.bytes},
+          {"max_context_tokens", config.model.max_context_tokens}};
+}
+
+// Where the main thread waits for the first signal.
+class StopRequest {
+ public:
+  void Set(int signal) {
+    const std::lock_guard lock(mutex_);
+    signal_ = signal;
+    set_.notify_all();
+  }
+  int Wait() {
+    std::unique_lock lock(mutex_);
+    set_.wait(lock, [this] { return signal_ != 0; });
+    return signal_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable set_;
+  int signal_ = 0;  // guarded by mutex_
+};
+
+Outcome Serve(const ServeOptions& options, Output& out) {
+  StopRequest stop;
+  SignalWatcher signals;
+  spdlog::set_default_logger(spdlog::stderr_color_mt("berth"));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %v");
+
+  const absl::StatusOr<std::unique_ptr<Runtime>> runtime = StartRuntime(options.config);
+  if (!runtime.ok()) return FromStatus(runtime.status());
+  const absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(
+      MakeFrontendOptions(**runtime), (*runtime)->engine.get(), (*runtime)->tokenizer.get(), &(*runtime)->clock);
+  if (!server.ok()) return UsageError(std::string(server.status().message()));
+
+  signals.SetHandler([&](int signal) { stop.Set(signal); });
+  LogDecisions(**runtime);
+  spdlog::info("listening on {}", (*server)->address());
+  if (options.json) {
+    out.WriteJson(StartJson(**runtime, (*server)->address()));
+    out.Flush();
+    if (const Outcome written = out.Finish(); !written.ok()) return written;
+  }
+
+  const int signal = stop.Wait();
+  const Duration drain = (*runtime)->config.server.drain_timeout;
+  spdlog::info("{}: draining for at most {:.0f} s; a second signal exits at once",
+               signal == SIGINT ? "SIGINT" : "SIGTERM", ToSeconds(drain));
+  (*server)->Shutdown(drain);
+  spdlog::info("stopped");
+  return {};
+}
+
+}  // namespace
+
+void AddServeCommand(CLI::App* root, Invocation* invocation) {
+  auto options = std::make_shared<ServeOptions>();
+  ServerConfig* config = &options->config;
+  CLI::App* app = root->add_subcommand("serve", "Serve a model over gRPC");
+  AddModelFlag(app, config);
+  AddText(app, "--served-name", &config->model.served_name, "NAME",
+          "what clients call the model; default: the file's name")
+      ->group("Model");
+  AddText(app, "--grpc", &config->server.grpc, "HOST:PORT",
+          "where to listen; port 0 = any free one; default " + config->server.grpc)
+      ->group("Server");
+  AddInt(app, "--max-queue", &config->request.max_queued_requests, 0, 1 << 20,
+         "requests that may wait while one runs; default " + std::to_string(config->request.max_queued_requests))
+      ->group("Server");
+  AddEngineFlags(app, config);
+  AddJson(app, &options->json, "one object on standard output once the server listens: grpc, model, kv_blocks, ...");
+  app->footer(
+      "The log goes to standard error; the line 'listening on HOST:PORT' says that the server is ready. SIGTERM or "
+      "Ctrl-C\n"
+      "lets running requests finish, then exits with 0; a second one exits at once.\n\n"
+      "Example:\n"
+      "  berth serve --model model.gguf --grpc 127.0.0.1:8433 --kv-memory 2GiB");
+  app->callback([=] { invocation->run = [=](Output& out) { return Serve(*options, out); }; });
+}
+
+}  // namespace berth::cli

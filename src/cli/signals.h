@@ -1,0 +1,35 @@
+// SIGINT and SIGTERM as a plain call on a thread of their own.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace berth::cli {
+
+// Construct before any other thread is started: threads inherit the blocked signals, so that this watcher alone takes
+// them. With a handler set, the first signal calls it and the second ends the process at once with 128 + its number;
+// without one, the first ends it.
+class SignalWatcher {
+ public:
+  SignalWatcher();
+  ~SignalWatcher();  // the signals stay blocked
+  SignalWatcher(const SignalWatcher&) = delete;
+  SignalWatcher& operator=(const SignalWatcher&) = delete;
+
+  // `on_first` runs on the watcher's thread, at most once. An empty one takes the handler away; it does not run after
+  // this has returned.
+  void SetHandler(std::function<void(int signal)> on_first);
+
+ private:
+  void Run();
+
+  int signal_fd_ = -1;
+  int stop_fd_ = -1;
+  std::mutex mutex_;
+  std::function<void(int signal)> on_first_;  // guarded by mutex_
+  bool handled_ = false;                      // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace berth::cli
