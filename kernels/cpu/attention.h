@@ -19,6 +19,7 @@ namespace berth::cpu {
 inline constexpr std::int32_t kAttentionChunkTokens = 256;
 // Query rows (tokens · heads of the group) of a tile at most; a larger group is split by its heads.
 inline constexpr std::int32_t kAttentionMaxRows = 48;
+inline constexpr std::int32_t kAttentionMaxHeadDim = 256;  // a multiple of 16
 
 enum class KvElement : std::uint8_t { kF32, kBF16 };
 

@@ -12,7 +12,6 @@ namespace {
 // From so many rows on, transposing a chunk's keys once costs less than summing lanes for every row.
 constexpr int kRowsWorthTransposing = 8;
 constexpr int kChunk = kAttentionChunkTokens;
-// Scores and probabilities of a row lie one chunk apart.
 constexpr float kMinusInfinity = -__builtin_inff();
 
 inline int Smaller(int a, int b) { return a < b ? a : b; }
@@ -45,13 +44,17 @@ void ScoreDirect(const float* q, int stride, int head_dim, const Element* k, con
       const Element* key = k + offset[t + i];
       Vec x = LoadUpTo(key, head_dim);
       Vec sum[kRows];
+#pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) sum[r] = Mul(Load(q + r * stride), x);
       for (int d = kLanes; d < head_dim; d += kLanes) {
         x = LoadUpTo(key + d, head_dim - d);
+#pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) sum[r] = Fma(Load(q + r * stride + d), x, sum[r]);
       }
+#pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) partial[r][i] = sum[r];
     }
+#pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       for (int i = n; i < kLanes; ++i) partial[r][i] = Set1(0.0F);
       Store(scores + r * kChunk + t, SumRows(partial[r]));
@@ -65,24 +68,34 @@ template <int kRows, int kFirst, int kStep>
 __attribute__((always_inline)) inline void SumTree(const float* q, int stride, const float* keys, Vec* out) {
   if constexpr (kStep == kLanes) {
     const Vec x = Load(keys + kFirst * kLanes);
-    for (int r = 0; r < kRows; ++r) out[r] = Mul(Set1(q[r * stride + kFirst]), x);
-    for (int d = kFirst + kLanes; d < stride; d += kLanes) {
-      const Vec y = Load(keys + d * kLanes);
-      for (int r = 0; r < kRows; ++r) out[r] = Fma(Set1(q[r * stride + d]), y, out[r]);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) out[r] = Mul(Set1(q[kFirst * kRows + r]), x);
+      // GCC would unroll it for the largest head there may be, and run out of registers.
+#pragma GCC unroll 1
+    for (int d = kLanes; d < stride; d += kLanes) {
+      const Vec y = Load(keys + (d + kFirst) * kLanes);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) out[r] = Fma(Set1(q[(d + kFirst) * kRows + r]), y, out[r]);
     }
   } else {
     SumTree<kRows, kFirst, 2 * kStep>(q, stride, keys, out);
     Vec other[kRows];
     SumTree<kRows, kFirst + kStep, 2 * kStep>(q, stride, keys, other);
+#pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) out[r] = Add(out[r], other[r]);
   }
 }
 
 template <int kRows>
 void ScoreTransposed(const float* q, int stride, const float* keys, int count, float* scores) {
+  float together[kRows * kAttentionMaxHeadDim];  // [stride][kRows]: a key element meets neighbours
+  for (int d = 0; d < stride; ++d) {
+    for (int r = 0; r < kRows; ++r) together[d * kRows + r] = q[r * stride + d];
+  }
   for (int t = 0; t < count; t += kLanes) {
     Vec sum[kRows];
-    SumTree<kRows, 0, 1>(q, stride, keys + t * stride, sum);
+    SumTree<kRows, 0, 1>(together, stride, keys + t * stride, sum);
+#pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) Store(scores + r * kChunk + t, sum[r]);
   }
 }
@@ -92,6 +105,7 @@ void TransposeKeys(const Element* k, const std::int64_t* offset, int count, int 
   for (int t = 0; t < count; t += kLanes) {
     for (int d = 0; d < stride; d += kLanes) {
       Vec rows[kLanes];
+#pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) {
         rows[i] = t + i < count ? LoadUpTo(k + offset[t + i] + d, head_dim - d) : Set1(0.0F);
       }
@@ -116,23 +130,32 @@ inline void Softmax(float* scores, int limit, float* max, float* sum) {
   *sum = SumLanes(total);
 }
 
-// acc[r] += p[r][t] · v[t] for t in [begin, end) ascending, in kBlocks vectors from v on.
-template <int kRows, int kBlocks, typename Element>
+// acc[r] += p[r][t] · v[t] for t in [begin, end) ascending, in kBlocks vectors from v on; kWhole: head_dim has them
+// all.
+template <int kRows, int kBlocks, bool kWhole, typename Element>
 void AccumulateBlocks(const float* p, const Element* v, const std::int64_t* offset, int begin, int end, int head_dim,
                       float* acc, int stride) {
   Vec sum[kRows][kBlocks];
+#pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
     for (int b = 0; b < kBlocks; ++b) sum[r][b] = Load(acc + r * stride + b * kLanes);
   }
   for (int t = begin; t < end; ++t) {
     Vec x[kBlocks];
-    for (int b = 0; b < kBlocks; ++b) x[b] = LoadUpTo(v + offset[t] + b * kLanes, head_dim - b * kLanes);
+#pragma GCC unroll 4
+    for (int b = 0; b < kBlocks; ++b)
+      x[b] = LoadUpTo(v + offset[t] + b * kLanes, kWhole ? kLanes : head_dim - b * kLanes);
+#pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       const Vec weight = Set1(p[r * kChunk + t]);
+#pragma GCC unroll 4
       for (int b = 0; b < kBlocks; ++b) sum[r][b] = Fma(weight, x[b], sum[r][b]);
     }
   }
+#pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
     for (int b = 0; b < kBlocks; ++b) Store(acc + r * stride + b * kLanes, sum[r][b]);
   }
 }
@@ -143,13 +166,14 @@ void AccumulateRows(const float* p, const Element* v, const std::int64_t* offset
   if (begin >= end) return;
   int d = 0;
   if constexpr (kValueBlocks > 1) {
-    for (; d + kValueBlocks * kLanes <= stride; d += kValueBlocks * kLanes) {
-      AccumulateBlocks<kRows, kValueBlocks>(p, v + d, offset, begin, end, head_dim - d, acc + d, stride);
+    for (; d + kValueBlocks * kLanes <= head_dim; d += kValueBlocks * kLanes) {
+      AccumulateBlocks<kRows, kValueBlocks, true>(p, v + d, offset, begin, end, head_dim - d, acc + d, stride);
     }
   }
-  for (; d < stride; d += kLanes) {
-    AccumulateBlocks<kRows, 1>(p, v + d, offset, begin, end, head_dim - d, acc + d, stride);
+  for (; d + kLanes <= head_dim; d += kLanes) {
+    AccumulateBlocks<kRows, 1, true>(p, v + d, offset, begin, end, head_dim - d, acc + d, stride);
   }
+  if (d < head_dim) AccumulateBlocks<kRows, 1, false>(p, v + d, offset, begin, end, head_dim - d, acc + d, stride);
 }
 
 // Rows of neighbouring tokens attend nearly the same positions: together as far as all do, then each alone.
@@ -157,11 +181,13 @@ template <int kRows, typename Element>
 void WeighValues(const float* p, const int* limit, const Element* v, const std::int64_t* offset, int head_dim,
                  float* acc, int stride) {
   int common = limit[0];
+#pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     common = Smaller(common, limit[r]);
     for (int d = 0; d < stride; d += kLanes) Store(acc + r * stride + d, Set1(0.0F));
   }
   AccumulateRows<kRows>(p, v, offset, 0, common, head_dim, acc, stride);
+#pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     AccumulateRows<1>(p + r * kChunk, v, offset, common, limit[r], head_dim, acc + r * stride, stride);
   }

@@ -13,8 +13,8 @@ constexpr std::size_t kMaxMergedTokens = 1024;
 
 }  // namespace
 
-Call::Call(const Clock* clock, EventEncoder encoder, std::string request_id, CallTransport* transport)
-    : clock_(clock), encoder_(std::move(encoder)), request_id_(std::move(request_id)), transport_(transport) {}
+Call::Call(const Clock* clock, const EventEncoder& encoder, std::string request_id, CallTransport* transport)
+    : clock_(clock), encoder_(encoder), request_id_(std::move(request_id)), transport_(transport) {}
 
 void Call::OnDone() {
   const std::lock_guard lock(mutex_);
@@ -40,8 +40,8 @@ CallEnding Call::EndingOf(const Completed& completed) {
   return ending;
 }
 
-UnaryCall::UnaryCall(const Clock* clock, EventEncoder encoder, std::string request_id, CallTransport* transport)
-    : Call(clock, std::move(encoder), std::move(request_id), transport) {}
+UnaryCall::UnaryCall(const Clock* clock, const EventEncoder& encoder, std::string request_id, CallTransport* transport)
+    : Call(clock, encoder, std::move(request_id), transport) {}
 
 void UnaryCall::OnEvent(StreamEvent event) {
   if (std::holds_alternative<Admitted>(event)) {
@@ -75,8 +75,9 @@ void UnaryCall::Finish(const CallEnding& ending) {
   transport_->Finish(ending.status.ok() ? &response_ : nullptr, ending);
 }
 
-StreamCall::StreamCall(const Clock* clock, EventEncoder encoder, std::string request_id, CallTransport* transport)
-    : Call(clock, std::move(encoder), std::move(request_id), transport) {}
+StreamCall::StreamCall(const Clock* clock, const EventEncoder& encoder, std::string request_id,
+                       CallTransport* transport)
+    : Call(clock, encoder, std::move(request_id), transport) {}
 
 void StreamCall::OnEvent(StreamEvent event) {
   {

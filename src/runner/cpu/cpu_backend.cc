@@ -129,6 +129,10 @@ absl::Status CheckOptions(const CpuBackendOptions& options) {
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const Model& model, const CpuBackendOptions& options) {
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  if (model.config.head_dim > cpu::kAttentionMaxHeadDim) {
+    return absl::InvalidArgumentError(absl::StrCat("heads of ", model.config.head_dim, " elements: at most ",
+                                                   cpu::kAttentionMaxHeadDim, " are served on the CPU"));
+  }
   const cpu::CpuLevel level = options.level.value_or(cpu::DetectCpuLevel());
   auto pool = std::make_unique<ThreadPool>(options.threads, "berth-cpu");
   absl::StatusOr<std::unique_ptr<Transformer>> transformer = Transformer::Create(model, options, level, pool.get());

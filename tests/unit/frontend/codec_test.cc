@@ -358,7 +358,7 @@ TEST_F(CodecTest, OnlyTheServedModelIsFound) {
 }
 
 TEST_F(CodecTest, ATextThatCannotFitIsRefusedWithoutTokenizing) {
-  const auto bytes_limit = static_cast<std::size_t>(kContextTokens * tokenizer_.longest_piece_bytes());
+  const auto bytes_limit = std::size_t{kContextTokens} * static_cast<std::size_t>(tokenizer_.longest_piece_bytes());
   GenerateSpec spec = AcceptWith([&](auto* r) { r->set_text(std::string(bytes_limit, 'x')); });
   EXPECT_FALSE(codec_.CheckPromptBytes(spec).has_value());
   spec.prompt_text += 'x';

@@ -354,7 +354,7 @@ TEST_F(ServerTest, ATimeoutBeforeTheFirstTokenIsADeadlineStatusWithUsage) {
     v1::GenerateRequest request = Request(std::string(600, 'x'));  // two steps of prefill
     request.mutable_timeout()->set_seconds(5);
     grpc::ClientContext context;
-    const grpc::Status status = Generate(request, nullptr, &context);
+    grpc::Status status = Generate(request, nullptr, &context);
     EXPECT_TRUE(Trailer(context, "berth-usage-bin").has_value());
     return status;
   });
@@ -584,6 +584,7 @@ TEST_F(ServerTest, TheClientLibraryNamesAnAddressWhereNobodyListens) {
 // Answers, cancels and ends in every order: what sanitizers are for.
 TEST_F(ServerTest, ManyCallsThatComeAndGoLeaveNothingBehind) {
   std::vector<std::thread> clients;
+  clients.reserve(4);
   for (int c = 0; c < 4; ++c) {
     clients.emplace_back([this, c] {
       for (int i = 0; i < 60; ++i) {

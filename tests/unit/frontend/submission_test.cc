@@ -117,7 +117,7 @@ TEST_F(SubmissionTest, TokenIdsNeedNoTokenizer) {
 
 TEST_F(SubmissionTest, ATextTooLongForAnyTokenizationTakesNoPlace) {
   auto sink = std::make_shared<RecordingSink>();
-  const auto longest = static_cast<std::size_t>(32 * tokenizer_.longest_piece_bytes());
+  const auto longest = std::size_t{32} * static_cast<std::size_t>(tokenizer_.longest_piece_bytes());
   Start(Spec("r1", std::string(longest + 1, 'x')), sink);
   EXPECT_EQ(sink->WaitForRefusal(), RefusalReason::kRequestTooLarge);
 }
