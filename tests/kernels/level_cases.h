@@ -5,14 +5,14 @@
 
 #include "kernels/cpu/cpu_level.h"
 
-namespace berth::cpu::test {
+namespace berth::test {
 
-inline std::vector<CpuLevel> Levels() {
-  std::vector<CpuLevel> levels;
-  for (const CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512Vnni}) {
-    if (level <= DetectCpuLevel()) levels.push_back(level);
+inline std::vector<cpu::CpuLevel> Levels() {
+  std::vector<cpu::CpuLevel> levels;
+  for (const cpu::CpuLevel level : {cpu::CpuLevel::kScalar, cpu::CpuLevel::kAvx2, cpu::CpuLevel::kAvx512Vnni}) {
+    if (level <= cpu::DetectCpuLevel()) levels.push_back(level);
   }
   return levels;
 }
 
-}  // namespace berth::cpu::test
+}  // namespace berth::test
