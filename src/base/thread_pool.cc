@@ -11,10 +11,6 @@
 
 #include "base/check.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace berth {
 namespace {
 
@@ -24,7 +20,7 @@ constexpr int kSpinsPerClockRead = 64;
 
 inline void CpuRelax() {
 #if defined(__x86_64__)
-  _mm_pause();
+  __builtin_ia32_pause();
 #else
   std::this_thread::yield();
 #endif

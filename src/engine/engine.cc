@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "base/check.h"
 #include "engine/refusals.h"
-#include "engine/request_limits.h"
+#include "engine/demand_limits.h"
 #include "engine/request_queue.h"
 #include "engine/running_request.h"
 #include "engine/usage_meter.h"
@@ -43,7 +43,7 @@ class Engine::Impl {
   ~Impl();
 
   RequestQueue& queue() { return queue_; }
-  const RequestLimits& limits() const { return limits_; }
+  const DemandLimits& limits() const { return limits_; }
   void Shutdown(Duration timeout);
   bool serving() const { return !faulted_ && !queue_.draining(); }
   Load load() const;
@@ -63,7 +63,7 @@ class Engine::Impl {
   // Constant after construction.
   Backend* const backend_;
   const Clock* const clock_;
-  const RequestLimits limits_;
+  const DemandLimits limits_;
   const std::vector<TokenId> never_drawn_;
   const RunningRequest::Setting setting_;
 

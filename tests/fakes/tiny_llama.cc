@@ -28,12 +28,16 @@ constexpr std::array kBlockLayouts = {
     BlockLayout{gguf_type::kQ6_K, 256, 210, 208, -1, 32.0F * 127.0F},
 };
 
-// For values that F16 holds as normal numbers, cut rather than rounded.
+// Cut rather than rounded; subnormal where F16 needs it, as the small scales of Q6_K do.
 std::uint16_t ToF16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = bits >> 31U;
   const int exponent = static_cast<int>((bits >> 23U) & 0xFFU) - 127 + 15;
-  if (exponent <= 0) return static_cast<std::uint16_t>(sign << 15U);
+  if (exponent <= 0) {
+    const std::uint32_t mantissa = (bits & 0x7FFFFFU) | 0x800000U;
+    const int shift = 14 - exponent;
+    return static_cast<std::uint16_t>(sign << 15U | (shift < 32 ? mantissa >> static_cast<unsigned>(shift) : 0U));
+  }
   return static_cast<std::uint16_t>(sign << 15U | static_cast<std::uint32_t>(exponent) << 10U | (bits >> 13U & 0x3FFU));
 }
 

@@ -12,7 +12,7 @@
 namespace berth {
 
 // Plain constants; every method is a pure function of them and its arguments.
-struct RequestLimits {
+struct DemandLimits {
   std::int32_t vocab_size = 0;          // ids that both the tokenizer and the backend know
   std::int32_t max_context_tokens = 0;  // prompt + output
   KvPoolShape pool;

@@ -1,4 +1,4 @@
-#include "engine/request_limits.h"
+#include "engine/demand_limits.h"
 
 #include <algorithm>
 #include <string>
@@ -13,7 +13,7 @@ std::string Counted(std::int64_t count, const char* unit) { return std::to_strin
 
 }  // namespace
 
-std::variant<KvDemand, Refusal> RequestLimits::EstimateDemand(std::int64_t prompt_tokens,
+std::variant<KvDemand, Refusal> DemandLimits::EstimateDemand(std::int64_t prompt_tokens,
                                                               const StoppingSpec& stopping) const {
   if (prompt_tokens < 1) return InvalidRequest("prompt", "the prompt has no tokens: send at least one");
   const std::int64_t asked_tokens = stopping.max_output_tokens;
@@ -51,7 +51,7 @@ std::variant<KvDemand, Refusal> RequestLimits::EstimateDemand(std::int64_t promp
   return demand;
 }
 
-std::optional<Refusal> RequestLimits::Check(const TokenizedRequest& request) const {
+std::optional<Refusal> DemandLimits::Check(const TokenizedRequest& request) const {
   const GenerateSpec& spec = request.spec;
   if (spec.sampling.n != 1) return OneChoiceOnly(spec.sampling.n);
   const auto outside = [this](TokenId id) { return id < 0 || id >= vocab_size; };

@@ -1,4 +1,4 @@
-#include "engine/request_limits.h"
+#include "engine/demand_limits.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace berth {
 namespace {
 
-constexpr RequestLimits kLimits = {
+constexpr DemandLimits kLimits = {
     .vocab_size = 100, .max_context_tokens = 64, .pool = {.num_blocks = 10, .block_tokens = 4}};
 
 StoppingSpec Output(std::int32_t tokens, bool is_default = false) {
@@ -36,7 +36,7 @@ TEST(EstimateDemand, TellsTheWorstCaseInBlocks) {
 }
 
 TEST(EstimateDemand, CutsADefaultToTheContextAndRefusesAnAskedOne) {
-  constexpr RequestLimits kRoomy = {
+  constexpr DemandLimits kRoomy = {
       .vocab_size = 100, .max_context_tokens = 64, .pool = {.num_blocks = 100, .block_tokens = 4}};
   EXPECT_EQ(std::get<KvDemand>(kRoomy.EstimateDemand(60, Output(256, true))).max_output_tokens, 4);
   EXPECT_EQ(std::get<KvDemand>(kRoomy.EstimateDemand(60, Output(4))).max_output_tokens, 4);
