@@ -4,12 +4,12 @@
 #include <stop_token>
 #include <utility>
 
+#include "cli/client/client.h"
 #include "cli/collect.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/request_flags.h"
 #include "cli/signals.h"
-#include "client/client.h"
 #include "config/server_config.h"
 
 namespace berth::cli {

@@ -4,7 +4,8 @@
 
 #include <functional>
 
-#include "CLI/CLI.hpp"
+#include <CLI/CLI.hpp>
+
 #include "cli/outcome.h"
 #include "cli/output.h"
 

@@ -5,7 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "CLI/CLI.hpp"
+#include <CLI/CLI.hpp>
+
 #include "config/server_config.h"
 
 namespace berth::cli {

@@ -8,9 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "absl/status/statusor.h"
 #include "berth/units.h"
-#include "nlohmann/json.hpp"
 
 namespace berth::cli {
 

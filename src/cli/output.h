@@ -8,8 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "cli/outcome.h"
-#include "nlohmann/json.hpp"
 
 namespace berth::cli {
 

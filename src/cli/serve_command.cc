@@ -4,14 +4,15 @@
 #include <mutex>
 #include <string>
 
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/runtime.h"
 #include "cli/signals.h"
 #include "config/size.h"
 #include "frontend/server.h"
-#include "spdlog/sinks/stdout_color_sinks.h"
-#include "spdlog/spdlog.h"
 
 namespace berth::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/client.h"
+#include "cli/client/client.h"
 
 #include <grpcpp/grpcpp.h>
 

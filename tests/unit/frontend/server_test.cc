@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "berth/v1/inference.grpc.pb.h"
-#include "client/client.h"
+#include "cli/client/client.h"
 #include "fakes/fake_backend.h"
 #include "fakes/fake_clock.h"
 #include "fakes/fake_tokenizer.h"
