@@ -27,16 +27,26 @@ enum class RefusalReason : std::uint8_t {
 // "QUEUE_FULL" and so on: stable, what clients match on.
 constexpr const char* RefusalReasonName(RefusalReason reason) {
   switch (reason) {
-    case RefusalReason::kInvalidRequest: return "INVALID_REQUEST";
-    case RefusalReason::kUnimplemented: return "UNIMPLEMENTED";
-    case RefusalReason::kModelNotFound: return "MODEL_NOT_FOUND";
-    case RefusalReason::kRequestTooLarge: return "REQUEST_TOO_LARGE";
-    case RefusalReason::kQueueFull: return "QUEUE_FULL";
-    case RefusalReason::kDuplicateRequestId: return "DUPLICATE_REQUEST_ID";
-    case RefusalReason::kDeadlineExceeded: return "DEADLINE_EXCEEDED";
-    case RefusalReason::kCancelledByClient: return "CANCELLED_BY_CLIENT";
-    case RefusalReason::kDraining: return "DRAINING";
-    case RefusalReason::kBackendFault: return "BACKEND_FAULT";
+    case RefusalReason::kInvalidRequest:
+      return "INVALID_REQUEST";
+    case RefusalReason::kUnimplemented:
+      return "UNIMPLEMENTED";
+    case RefusalReason::kModelNotFound:
+      return "MODEL_NOT_FOUND";
+    case RefusalReason::kRequestTooLarge:
+      return "REQUEST_TOO_LARGE";
+    case RefusalReason::kQueueFull:
+      return "QUEUE_FULL";
+    case RefusalReason::kDuplicateRequestId:
+      return "DUPLICATE_REQUEST_ID";
+    case RefusalReason::kDeadlineExceeded:
+      return "DEADLINE_EXCEEDED";
+    case RefusalReason::kCancelledByClient:
+      return "CANCELLED_BY_CLIENT";
+    case RefusalReason::kDraining:
+      return "DRAINING";
+    case RefusalReason::kBackendFault:
+      return "BACKEND_FAULT";
   }
   return "?";
 }

@@ -11,8 +11,8 @@
 namespace berth {
 
 struct BackendInfo {
-  std::string name;    // "cpu (avx512-vnni, 2 threads)"
-  KvPoolShape pool;    // blocks the backend holds memory for
+  std::string name;  // "cpu (avx512-vnni, 2 threads)"
+  KvPoolShape pool;  // blocks the backend holds memory for
   KvDtype kv_dtype = KvDtype::kBf16;
   std::int32_t vocab_size = 0;
   std::int32_t max_context_tokens = 0;

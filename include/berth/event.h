@@ -32,14 +32,14 @@ struct Usage {
   std::int64_t cached_tokens = 0;
   std::int64_t output_tokens = 0;
   std::int64_t reserved_blocks = 0;
-  std::int64_t peak_blocks = 0;            // most blocks really held at once
-  double kv_block_seconds = 0.0;           // reserved blocks · time held: the bill
-  double held_block_seconds = 0.0;         // blocks really held · time
-  double accelerator_seconds = 0.0;        // backend time spent on this request
+  std::int64_t peak_blocks = 0;      // most blocks really held at once
+  double kv_block_seconds = 0.0;     // reserved blocks · time held: the bill
+  double held_block_seconds = 0.0;   // blocks really held · time
+  double accelerator_seconds = 0.0;  // backend time spent on this request
   Duration queue_time{};
   Duration prefill_time{};
   Duration decode_time{};
-  Duration time_to_first_token{};          // from arrival
+  Duration time_to_first_token{};  // from arrival
 };
 
 struct Admitted {

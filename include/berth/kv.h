@@ -12,9 +12,12 @@ enum class KvDtype : std::uint8_t { kFloat32, kBf16, kInt8 };
 
 constexpr const char* KvDtypeName(KvDtype dtype) {
   switch (dtype) {
-    case KvDtype::kFloat32: return "float32";
-    case KvDtype::kBf16: return "bf16";
-    case KvDtype::kInt8: return "int8";
+    case KvDtype::kFloat32:
+      return "float32";
+    case KvDtype::kBf16:
+      return "bf16";
+    case KvDtype::kInt8:
+      return "int8";
   }
   return "?";
 }
@@ -29,9 +32,12 @@ struct KvShape {
   constexpr std::int64_t BytesPerToken(KvDtype dtype) const {
     const std::int64_t rows = 2LL * layers * kv_heads;
     switch (dtype) {
-      case KvDtype::kFloat32: return rows * head_dim * 4;
-      case KvDtype::kBf16: return rows * head_dim * 2;
-      case KvDtype::kInt8: return rows * (head_dim + 2LL);
+      case KvDtype::kFloat32:
+        return rows * head_dim * 4;
+      case KvDtype::kBf16:
+        return rows * head_dim * 2;
+      case KvDtype::kInt8:
+        return rows * (head_dim + 2LL);
     }
     return 0;
   }

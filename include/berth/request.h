@@ -12,18 +12,18 @@
 
 namespace berth {
 
-// How the next token is drawn. The order of operations is fixed: logit bias, repetition penalty (over prompt and output),
-// presence and frequency penalties (over output), min-token bans, temperature, top-k, top-p, min-p, draw.
+// How the next token is drawn. The order of operations is fixed: logit bias, repetition penalty (over prompt and
+// output), presence and frequency penalties (over output), min-token bans, temperature, top-k, top-p, min-p, draw.
 struct SamplingSpec {
-  float temperature = 1.0F;         // 0 = greedy: the highest logit, lowest id on ties
-  std::int32_t top_k = 0;           // 0 = off
-  float top_p = 1.0F;               // (0, 1], 1 = off
-  float min_p = 0.0F;               // [0, 1], 0 = off; relative to the most likely token
-  std::uint64_t seed = 0;           // always set: drawn by the codec when the caller left it out
-  std::int32_t n = 1;               // choices
-  float repetition_penalty = 1.0F;  // > 0, 1 = off (CTRL, arXiv:1909.05858, section 4.1)
-  float presence_penalty = 0.0F;    // [-2, 2]
-  float frequency_penalty = 0.0F;   // [-2, 2]
+  float temperature = 1.0F;                           // 0 = greedy: the highest logit, lowest id on ties
+  std::int32_t top_k = 0;                             // 0 = off
+  float top_p = 1.0F;                                 // (0, 1], 1 = off
+  float min_p = 0.0F;                                 // [0, 1], 0 = off; relative to the most likely token
+  std::uint64_t seed = 0;                             // always set: drawn by the codec when the caller left it out
+  std::int32_t n = 1;                                 // choices
+  float repetition_penalty = 1.0F;                    // > 0, 1 = off (CTRL, arXiv:1909.05858, section 4.1)
+  float presence_penalty = 0.0F;                      // [-2, 2]
+  float frequency_penalty = 0.0F;                     // [-2, 2]
   std::vector<std::pair<TokenId, float>> logit_bias;  // added to the raw logit; ids inside the vocabulary, no id twice
 };
 
@@ -31,7 +31,7 @@ struct StoppingSpec {
   std::int32_t max_output_tokens = 0;  // ≥ 1
   // The caller left it out: it is a default, to be cut to what the context leaves instead of being refused.
   bool max_output_tokens_is_default = false;
-  std::int32_t min_output_tokens = 0;  // no stop token and no end of text before so many tokens
+  std::int32_t min_output_tokens = 0;     // no stop token and no end of text before so many tokens
   std::vector<std::string> stop_strings;  // non-empty UTF-8
   std::vector<TokenId> stop_token_ids;
   bool include_stop_text = false;

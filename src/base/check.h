@@ -1,4 +1,5 @@
-// Broken invariants end the process with the place and the values that broke it: a wrong block book is worse than a restart.
+// Broken invariants end the process with the place and the values that broke it: a wrong block book is worse than a
+// restart.
 #pragma once
 
 #include <string_view>
@@ -11,14 +12,14 @@ namespace berth {
 }  // namespace berth
 
 // For bugs of ours, never for bad input. Kept in release builds.
-#define BERTH_CHECK(condition)                                          \
-  do {                                                                  \
-    if (!(condition)) [[unlikely]]                                      \
-      ::berth::CheckFailed(__FILE__, __LINE__, #condition);             \
+#define BERTH_CHECK(condition)                              \
+  do {                                                      \
+    if (!(condition)) [[unlikely]]                          \
+      ::berth::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)
 
-#define BERTH_CHECK_MSG(condition, detail)                              \
-  do {                                                                  \
-    if (!(condition)) [[unlikely]]                                      \
-      ::berth::CheckFailed(__FILE__, __LINE__, #condition, (detail));   \
+#define BERTH_CHECK_MSG(condition, detail)                            \
+  do {                                                                \
+    if (!(condition)) [[unlikely]]                                    \
+      ::berth::CheckFailed(__FILE__, __LINE__, #condition, (detail)); \
   } while (false)

@@ -14,7 +14,7 @@ std::string Counted(std::int64_t count, const char* unit) { return std::to_strin
 }  // namespace
 
 std::variant<KvDemand, Refusal> DemandLimits::EstimateDemand(std::int64_t prompt_tokens,
-                                                              const StoppingSpec& stopping) const {
+                                                             const StoppingSpec& stopping) const {
   if (prompt_tokens < 1) return InvalidRequest("prompt", "the prompt has no tokens: send at least one");
   const std::int64_t asked_tokens = stopping.max_output_tokens;
   if (asked_tokens < 1) {

@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "base/check.h"
-#include "engine/refusals.h"
 #include "engine/demand_limits.h"
+#include "engine/refusals.h"
 #include "engine/request_queue.h"
 #include "engine/running_request.h"
 #include "engine/usage_meter.h"

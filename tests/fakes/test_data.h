@@ -26,11 +26,11 @@ inline bool InCi() {
 }  // namespace berth::test
 
 // Puts the path in `var`, or skips the test (fails it where CI=true).
-#define BERTH_REQUIRE_FILE(var, path_expression, what)                                   \
-  const std::string var = (path_expression);                                             \
-  if (var.empty()) {                                                                     \
-    if (::berth::test::InCi()) FAIL() << what << " is missing";                          \
-    GTEST_SKIP() << what << " is missing";                                               \
+#define BERTH_REQUIRE_FILE(var, path_expression, what)          \
+  const std::string var = (path_expression);                    \
+  if (var.empty()) {                                            \
+    if (::berth::test::InCi()) FAIL() << what << " is missing"; \
+    GTEST_SKIP() << what << " is missing";                      \
   }
 #define BERTH_REQUIRE_SHARED(var, relative) \
   BERTH_REQUIRE_FILE(var, ::berth::test::SharedFile(relative), "shared test data " << (relative))

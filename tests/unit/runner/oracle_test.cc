@@ -88,6 +88,13 @@ TinyLlama Llama(std::uint32_t hidden, std::uint32_t heads, std::uint32_t kv_head
   return spec;
 }
 
+// Q6_K takes rows of a multiple of 256.
+TinyLlama SixBitLlama() {
+  TinyLlama spec = Llama(256, 4, 2, gguf_type::kQ6_K, false);
+  spec.ffn = 512;
+  return spec;
+}
+
 const Shape kShapes[] = {
     {"HeadDim8Gqa4", Llama(64, 8, 2, gguf_type::kF32, false), 16, 0, false, false},
     {"HeadDim64Gqa3", Llama(192, 3, 1, gguf_type::kQ8_0, true), 1, 0, true, false},
@@ -95,6 +102,7 @@ const Shape kShapes[] = {
     {"HeadDim80PartlyRotatedHalves", Llama(320, 4, 2, gguf_type::kBF16, true), 16, 24, true, true},
     {"HeadDim2", Llama(32, 16, 1, gguf_type::kF16, true), 2, 0, false, false},
     {"HeadDim256", Llama(256, 1, 1, gguf_type::kQ5_0, false), 64, 0, false, false},
+    {"SixBit", SixBitLlama(), 16, 0, false, false},
     {"ManyQueryHeads", Llama(256, 64, 1, gguf_type::kQ4_0, false), 16, 0, true, false},
     {"MixedFormats", Llama(64, 4, 2, gguf_type::kQ4_1, false), 16, 0, false, false, true},
 };
