@@ -202,7 +202,7 @@ GenerateClient::~GenerateClient() = default;
 
 absl::Status GenerateClient::GenerateStream(const GenerateSpec& spec,
                                             const std::function<void(const StreamEvent&)>& on_event,
-                                            std::stop_token stop) {
+                                            const std::stop_token& stop) {
   return impl_->GenerateStream(spec, on_event, stop);
 }
 

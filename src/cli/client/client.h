@@ -37,7 +37,7 @@ class GenerateClient {
   // (QUEUE_FULL)", with the gRPC code; or Unavailable naming the address where nobody answers there. A stop request,
   // from any thread, cancels the call: Cancelled.
   absl::Status GenerateStream(const GenerateSpec& spec, const std::function<void(const StreamEvent&)>& on_event,
-                              std::stop_token stop = {});
+                              const std::stop_token& stop = {});
 
  private:
   class Impl;
