@@ -61,7 +61,7 @@ std::vector<std::string> Arguments(int argc, char** argv) {
 
 // What CLI11 found wrong, in one line.
 std::string ParseFault(const CLI::ParseError& error) {
-  const std::string what = OneLine(error.what());
+  std::string what = OneLine(error.what());
   if (error.get_name() == "ArgumentMismatch") {
     const std::size_t name = std::min(what.find("--"), what.size());
     const std::string option = what.substr(name, what.find_first_of(":, ", name) - name);
