@@ -39,7 +39,11 @@ std::string FactTable::Text() const {
   for (const auto& [name, value] : rows_) width = std::max(width, name.size());
   std::string text;
   for (const auto& [name, value] : rows_) {
-    text += "  " + name + std::string(width - name.size() + 2, ' ') + value + '\n';
+    text += "  ";
+    text += name;
+    text.append(width - name.size() + 2, ' ');
+    text += value;
+    text += '\n';
   }
   return text;
 }

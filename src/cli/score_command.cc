@@ -141,7 +141,7 @@ Outcome ScoreLines(const ScoreOptions& options, Scorer* scorer, Output& out) {
     std::variant<Scored, Outcome> result = scorer->Score(*std::move(ids));
     if (auto* fault = std::get_if<Outcome>(&result)) {
       fault->error = "line " + std::to_string(lines.line_number()) + ": " + fault->error;
-      return *std::move(fault);
+      return std::move(*fault);
     }
     const Scored& scored = std::get<Scored>(result);
     total.Add(scored.tally);

@@ -110,7 +110,7 @@ Outcome Serve(const ServeOptions& options, Output& out) {
   if (options.json) {
     out.WriteJson(StartJson(**runtime, (*server)->address()));
     out.Flush();
-    if (const Outcome written = out.Finish(); !written.ok()) return written;
+    if (Outcome written = out.Finish(); !written.ok()) return written;
   }
 
   const int signal = stop.Wait();
