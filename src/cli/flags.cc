@@ -98,7 +98,8 @@ void AddModelFlag(CLI::App* app, ServerConfig* config) {
 
 void AddEngineFlags(CLI::App* app, ServerConfig* config) {
   AddInt(app, "--max-context", &config->model.max_context_tokens, 1, INT32_MAX,
-         "most tokens of prompt and output together; default: what the model was trained for")
+         "most tokens of prompt and output together; default: what the model was trained for; answers beyond that "
+         "length get worse")
       ->group("Model");
   AddInt(app, "--threads", &config->compute.threads, 1, 1024, "CPU threads; default: the CPUs this process may use")
       ->group("Engine");

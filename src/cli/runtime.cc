@@ -110,12 +110,13 @@ absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config
   runtime->parameters = (*model)->parameters();
 
   std::int32_t& context = decided.model.max_context_tokens;
-  if (context > runtime->model.context_tokens) {
+  if (context > runtime->model.max_context_tokens) {
     return absl::InvalidArgumentError("--max-context " + std::to_string(context) + " is more than the " +
-                                      std::to_string(runtime->model.context_tokens) +
-                                      " tokens this model was trained for");
+                                      std::to_string(runtime->model.max_context_tokens) +
+                                      " tokens that this model can attend to: ask for at most that");
   }
   if (context == 0) context = runtime->model.context_tokens;
+  (*model)->config.context_tokens = context;
   if (decided.compute.threads == 0) decided.compute.threads = AllowedCpus();
   decided.kv_cache.dtype = config.kv_dtype();
 

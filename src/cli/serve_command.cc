@@ -51,6 +51,10 @@ void LogDecisions(const Runtime& runtime) {
                runtime.pool.shape.block_tokens, KvDtypeName(config.kv_dtype()), FormatBytes(runtime.pool.bytes));
   const std::int64_t pool_tokens = std::int64_t{runtime.pool.shape.num_blocks} * runtime.pool.shape.block_tokens;
   spdlog::info("context: {} tokens a request", GroupDigits(config.model.max_context_tokens));
+  if (config.model.max_context_tokens > runtime.model.context_tokens) {
+    spdlog::warn("the model was trained for {} tokens: answers beyond that length get worse",
+                 GroupDigits(runtime.model.context_tokens));
+  }
   if (pool_tokens < config.model.max_context_tokens) {
     spdlog::warn(
         "the KV cache holds {} tokens, less than one full context: longer requests are refused; raise --kv-memory",

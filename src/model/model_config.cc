@@ -139,7 +139,8 @@ void ReadSizes(ConfigReader& reader, ModelConfig* config) {
   config->context_tokens = reader.Int("context_length", kMaxContextTokens);
   // A sliding window changes nothing in texts that fit it: only they are served.
   const std::int32_t window = reader.IntOr("attention.sliding_window", kMaxContextTokens, 0, 0);
-  if (window > 0) config->context_tokens = std::min(config->context_tokens, window);
+  config->max_context_tokens = window > 0 ? window : static_cast<std::int32_t>(kMaxContextTokens);
+  config->context_tokens = std::min(config->context_tokens, config->max_context_tokens);
   config->norm_epsilon = reader.PositiveFloat("attention.layer_norm_rms_epsilon", 1.0);
 }
 

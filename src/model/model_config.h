@@ -25,6 +25,9 @@ struct ModelConfig {
   std::int32_t ffn = 0;
   std::int32_t vocab_size = 0;      // rows of the embedding (may be padded past the tokenizer's)
   std::int32_t context_tokens = 0;  // trained length; the attention window where that is shorter
+  // The longest context it may be run at when asked for more than context_tokens: positions beyond the trained length
+  // only lose quality, but beyond an attention window the answers of full attention would be wrong.
+  std::int32_t max_context_tokens = 0;
   float norm_epsilon = 1e-5F;
   RopePairing rope_pairing = RopePairing::kAdjacent;
   std::int32_t rope_dims = 0;  // of each head; the rest passes through

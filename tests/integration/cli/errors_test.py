@@ -77,7 +77,7 @@ INPUTS = [
     (["generate", "--prompt", "a", "--max-tokens", "1000"], "", "--max-tokens"),
     (["generate", "--prompt-file", "-"], b"\xff\xfe", "UTF-8"),
     (["generate", "--prompt-file", "-"], "a" * 5000, "context"),
-    (["generate", "--prompt", "a", "--max-context", "129"], "", "--max-context"),
+    (["generate", "--prompt", "a", "--max-context", "16777217"], "", "--max-context"),
     (["generate", "--prompt", "a", "--kv-memory", "1KiB"], "", "--kv-memory"),
     (["generate", "--prompt", "Once upon a time", "--kv-memory", "10KiB", "--max-tokens", "100"], "", "block"),
     (["tokenize"], b"ab\xff", "UTF-8"),

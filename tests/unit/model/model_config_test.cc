@@ -99,6 +99,9 @@ TEST(ModelConfig, KeepsTheContextInsideTheAttentionWindow) {
   EXPECT_EQ(Read(WithU32("llama.attention.sliding_window", 100)).context_tokens, 100);
   EXPECT_EQ(Read(WithU32("llama.attention.sliding_window", 1000)).context_tokens, 256);
   EXPECT_EQ(Read(WithU32("llama.attention.sliding_window", 0)).context_tokens, 256);
+  // What may be asked for instead: anything without a window, and never more than the window.
+  EXPECT_GT(Read(MakeTinyLlama()).max_context_tokens, 1 << 20);
+  EXPECT_EQ(Read(WithU32("llama.attention.sliding_window", 1000)).max_context_tokens, 1000);
 }
 
 TEST(ModelConfig, TakesPerLayerNumbersThatAgree) {
