@@ -1,11 +1,15 @@
-// Refusals as values. A client's fault or a full queue is an answer, not an error of ours.
+// What admission is asked and what it answers, as values. A client's fault or a full queue is an answer, not an error
+// of ours.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "berth/clock.h"
+#include "berth/policy.h"
+#include "berth/units.h"
 
 namespace berth {
 
@@ -22,21 +26,58 @@ enum class RefusalReason : std::uint8_t {
   kCancelledByClient,
   kDraining,
   kBackendFault,
+  kUnknownClass,
+  kClassNotAllowed,
+  kClassOnHold,
+  kTenantQuotaExceeded,
+  kKvCapacityExhausted,
+  kQueueTimeout,
+  kShed,
+  kDeadlineInfeasible,
+  kPreemptedTooOften,
 };
 
 // "QUEUE_FULL" and so on: stable, what clients match on.
 constexpr const char* RefusalReasonName(RefusalReason reason) {
   switch (reason) {
-    case RefusalReason::kInvalidRequest: return "INVALID_REQUEST";
-    case RefusalReason::kUnimplemented: return "UNIMPLEMENTED";
-    case RefusalReason::kModelNotFound: return "MODEL_NOT_FOUND";
-    case RefusalReason::kRequestTooLarge: return "REQUEST_TOO_LARGE";
-    case RefusalReason::kQueueFull: return "QUEUE_FULL";
-    case RefusalReason::kDuplicateRequestId: return "DUPLICATE_REQUEST_ID";
-    case RefusalReason::kDeadlineExceeded: return "DEADLINE_EXCEEDED";
-    case RefusalReason::kCancelledByClient: return "CANCELLED_BY_CLIENT";
-    case RefusalReason::kDraining: return "DRAINING";
-    case RefusalReason::kBackendFault: return "BACKEND_FAULT";
+    case RefusalReason::kInvalidRequest:
+      return "INVALID_REQUEST";
+    case RefusalReason::kUnimplemented:
+      return "UNIMPLEMENTED";
+    case RefusalReason::kModelNotFound:
+      return "MODEL_NOT_FOUND";
+    case RefusalReason::kRequestTooLarge:
+      return "REQUEST_TOO_LARGE";
+    case RefusalReason::kQueueFull:
+      return "QUEUE_FULL";
+    case RefusalReason::kDuplicateRequestId:
+      return "DUPLICATE_REQUEST_ID";
+    case RefusalReason::kDeadlineExceeded:
+      return "DEADLINE_EXCEEDED";
+    case RefusalReason::kCancelledByClient:
+      return "CANCELLED_BY_CLIENT";
+    case RefusalReason::kDraining:
+      return "DRAINING";
+    case RefusalReason::kBackendFault:
+      return "BACKEND_FAULT";
+    case RefusalReason::kUnknownClass:
+      return "UNKNOWN_CLASS";
+    case RefusalReason::kClassNotAllowed:
+      return "CLASS_NOT_ALLOWED";
+    case RefusalReason::kClassOnHold:
+      return "CLASS_ON_HOLD";
+    case RefusalReason::kTenantQuotaExceeded:
+      return "TENANT_QUOTA_EXCEEDED";
+    case RefusalReason::kKvCapacityExhausted:
+      return "KV_CAPACITY_EXHAUSTED";
+    case RefusalReason::kQueueTimeout:
+      return "QUEUE_TIMEOUT";
+    case RefusalReason::kShed:
+      return "SHED";
+    case RefusalReason::kDeadlineInfeasible:
+      return "DEADLINE_INFEASIBLE";
+    case RefusalReason::kPreemptedTooOften:
+      return "PREEMPTED_TOO_OFTEN";
   }
   return "?";
 }
@@ -53,6 +94,46 @@ struct Refusal {
   std::int64_t asked = 0;
   // When to come back; absent where a retry cannot help.
   std::optional<Duration> retry_after;
+};
+
+// A request as admission sees it. `overload` is its class's, resolved when it arrived.
+struct AdmissionRequest {
+  RequestKey key = 0;
+  ClassId service_class = 0;
+  TenantId tenant = 0;
+  std::int64_t prompt_tokens = 1;
+  std::int64_t max_output_tokens = 1;
+  std::int32_t n = 1;  // sequences: one slot each
+  TimePoint arrival{};
+  TimePoint deadline = kNoDeadline;
+  Overload overload = Overload::kQueue;
+};
+
+// What one plan decided. The caller commits it whole: first what ends and what is preempted, in this order, then what
+// starts.
+struct AdmissionPlan {
+  struct Start {
+    RequestKey key = 0;
+    std::int64_t reserved_blocks = 0;
+    bool resumed = false;
+  };
+  struct Ending {
+    RequestKey key = 0;
+    Refusal refusal;
+  };
+  std::vector<Ending>
+      end;  // by key: timeouts, deadlines, cancels, refusals; running ones among them give back their blocks
+  // In the order picked. Each gives back its blocks and waits, parked, or ends where `too_often` names it.
+  std::vector<RequestKey> preempt;
+  std::vector<Ending> too_often;  // of `preempt`
+  std::vector<Start> admit;       // in the order started
+
+  void Clear() {
+    end.clear();
+    preempt.clear();
+    too_often.clear();
+    admit.clear();
+  }
 };
 
 }  // namespace berth

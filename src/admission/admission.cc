@@ -1,0 +1,346 @@
+#include "admission/admission.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "admission/demand.h"
+#include "base/check.h"
+
+namespace berth {
+
+using Phase = RequestState::Phase;
+
+namespace {
+
+Refusal LimitRefusal(RefusalReason reason, std::string message, const char* limit_name, std::int64_t limit,
+                     std::int64_t asked) {
+  Refusal refusal;
+  refusal.reason = reason;
+  refusal.message = std::move(message);
+  refusal.limit_name = limit_name;
+  refusal.limit = limit;
+  refusal.asked = asked;
+  return refusal;
+}
+
+}  // namespace
+
+Admission::Admission(const KvPoolShape& pool, const Policy& policy)
+    : block_tokens_(pool.block_tokens), ledger_(pool.num_blocks, policy) {
+  SetPolicy(policy);
+}
+
+Admission::~Admission() = default;
+
+void Admission::SetPolicy(const Policy& policy) {
+  policy_ = policy;
+  ledger_.SetPolicy(policy);
+  classes_.resize(policy.classes.size());
+  tenants_.resize(policy.tenants.size());
+  for (ClassState& c : classes_) c.line.GrowTenants(tenants_.size());
+  class_order_.resize(policy.classes.size());
+  std::iota(class_order_.begin(), class_order_.end(), 0);
+  std::ranges::stable_sort(class_order_, std::greater<>(), [&](ClassId c) { return class_policy(c).priority; });
+
+  std::vector<RequestState*> too_large;
+  for (auto& [key, r] : requests_) {
+    if (r->phase == Phase::kRunning) continue;
+    if (r->phase == Phase::kParked && r->preemptions >= r->max_preemptions) r->is_protected = CanBeProtected(*r);
+    UpdateExpiry(r.get());
+    if (!BeyondReach(*r) || r->ending) continue;
+    if (r->phase == Phase::kQueued) {
+      too_large.push_back(r.get());
+    } else {
+      r->ending = true;
+      r->ending_reason = RefusalReason::kPreemptedTooOften;
+      ending_.push_back(key);
+    }
+  }
+  for (RequestState* r : too_large) {
+    refused_by_policy_.push_back({r->request.key, BeyondReachRefusal(*r, RefusalReason::kRequestTooLarge)});
+    EndWaiting(r);
+  }
+}
+
+std::int64_t Admission::WorstBlocksOf(const AdmissionRequest& request) const {
+  return WorstBlocks(request.prompt_tokens, request.max_output_tokens, request.n, block_tokens_);
+}
+
+std::int64_t Admission::BlocksNow(const RequestState& r) const {
+  return WorstBlocks(r.request.prompt_tokens, r.request.max_output_tokens, r.live_choices, block_tokens_);
+}
+
+RequestState* Admission::Lookup(RequestKey key) {
+  const auto found = requests_.find(key);
+  return found == requests_.end() ? nullptr : found->second.get();
+}
+
+const RequestState* Admission::Find(RequestKey key) const {
+  const auto found = requests_.find(key);
+  return found == requests_.end() ? nullptr : found->second.get();
+}
+
+bool Admission::CanBeProtected(const RequestState& r) const {
+  const ClassPolicy& c = class_policy(r.request.service_class);
+  return BlocksNow(r) <= c.kv_guarantee_blocks && r.live_choices <= c.slot_guarantee;
+}
+
+bool Admission::BeyondReach(const RequestState& r) const {
+  const ClassId c = r.request.service_class;
+  return BlocksNow(r) > ledger_.ReachBlocks(c) || r.live_choices > ledger_.ReachSlots(c);
+}
+
+std::optional<Refusal> Admission::Submit(const AdmissionRequest& request) {
+  const ClassId c = request.service_class;
+  const ClassPolicy& policy = class_policy(c);
+  const std::int64_t blocks = WorstBlocksOf(request);
+  if (waiting(c) >= policy.max_queued_requests) {
+    return LimitRefusal(RefusalReason::kQueueFull,
+                        "the queue of class '" + policy.name + "' is full; retry later or use another class",
+                        "max_queued_requests", policy.max_queued_requests, waiting(c) + 1);
+  }
+  if (blocks > ledger_.ReachBlocks(c)) {
+    return LimitRefusal(RefusalReason::kRequestTooLarge,
+                        "the request needs more KV blocks than class '" + policy.name +
+                            "' can ever have; shorten the prompt or ask for fewer output tokens",
+                        "kv_blocks", ledger_.ReachBlocks(c), blocks);
+  }
+  if (request.n > ledger_.ReachSlots(c)) {
+    return LimitRefusal(RefusalReason::kRequestTooLarge,
+                        "n is more than the sequences class '" + policy.name + "' can ever run; lower n",
+                        "running_sequences", ledger_.ReachSlots(c), request.n);
+  }
+  const TenantPolicy& tenant = tenant_policy(request.tenant);
+  if (blocks > tenant.max_kv_blocks) {
+    return LimitRefusal(RefusalReason::kRequestTooLarge,
+                        "the request needs more KV blocks than tenant '" + tenant.name + "' may reserve", "max_kv",
+                        tenant.max_kv_blocks, blocks);
+  }
+
+  auto state = std::make_unique<RequestState>();
+  RequestState* r = state.get();
+  r->request = request;
+  r->live_choices = request.n;
+  r->entry.service_class = c;
+  BERTH_CHECK(requests_.emplace(request.key, std::move(state)).second);
+  ClassState& members = classes_[Index(c)];
+  members.line.CountLive(request.tenant, 1);
+  members.line.Add(r);
+  ++tenants_[Index(request.tenant)].live_requests;
+  UpdateExpiry(r);
+  if (request.overload == Overload::kReject) rejecting_.push_back(request.key);
+  return std::nullopt;
+}
+
+void Admission::Cancel(RequestKey key) {
+  RequestState* r = Lookup(key);
+  if (r == nullptr || r->ending) return;
+  r->ending = true;
+  r->ending_reason = RefusalReason::kCancelledByClient;
+  ending_.push_back(key);
+}
+
+void Admission::UpdateExpiry(RequestState* r) {
+  TimePoint expiry = r->request.deadline;
+  const Duration max_wait = class_policy(r->request.service_class).max_wait;
+  if (r->phase == Phase::kQueued) {
+    expiry = std::min(expiry, r->request.arrival + max_wait);
+  } else if (r->phase == Phase::kParked && !CanBeProtected(*r)) {
+    expiry = std::min(expiry, r->parked_since + (max_wait - r->parked_total));
+  }
+  if (expiry == r->expiry) return;
+  if (r->expiry != kNoDeadline) expiries_.erase({r->expiry, r->request.key});
+  if (expiry != kNoDeadline) expiries_.insert({expiry, r->request.key});
+  r->expiry = expiry;
+}
+
+std::optional<Refusal> Admission::WhyItEnds(const RequestState& r) const {
+  Refusal refusal;
+  if (now_ >= r.request.deadline) {
+    refusal.reason = RefusalReason::kDeadlineExceeded;
+    refusal.message = "the request's deadline has passed";
+    return refusal;
+  }
+  if (r.ending && r.ending_reason == RefusalReason::kCancelledByClient) {
+    refusal.reason = r.ending_reason;
+    refusal.message = "cancelled by the client";
+    return refusal;
+  }
+  if (now_ >= r.expiry) {
+    const ClassPolicy& c = class_policy(r.request.service_class);
+    if (r.phase == Phase::kQueued) {
+      refusal.reason = RefusalReason::kQueueTimeout;
+      refusal.message = "waited longer than max_wait of class '" + c.name + "'; retry later";
+    } else {
+      refusal.reason = RefusalReason::kPreemptedTooOften;
+      refusal.message = "was preempted and then waited longer than max_wait of class '" + c.name + "'; retry later";
+    }
+    refusal.limit_name = "max_wait";
+    return refusal;
+  }
+  if (r.ending) return BeyondReachRefusal(r, r.ending_reason);
+  return std::nullopt;
+}
+
+Refusal Admission::BeyondReachRefusal(const RequestState& r, RefusalReason reason) const {
+  const ClassId c = r.request.service_class;
+  return LimitRefusal(reason,
+                      "a policy change leaves class '" + class_policy(c).name +
+                          "' less than the request needs; ask for less or use another class",
+                      "kv_blocks", ledger_.ReachBlocks(c), BlocksNow(r));
+}
+
+void Admission::EndDue() {
+  std::vector<RequestKey> due = std::move(ending_);
+  ending_.clear();
+  for (const auto& [time, key] : expiries_) {
+    if (time > now_) break;
+    due.push_back(key);
+  }
+  plan_.end = std::move(refused_by_policy_);
+  refused_by_policy_.clear();
+  std::ranges::sort(due);
+  due.erase(std::unique(due.begin(), due.end()), due.end());
+  for (const RequestKey key : due) {
+    RequestState* r = Lookup(key);
+    if (r == nullptr) continue;
+    // A request that a policy change made too large may have become small enough again.
+    const bool may_stay = r->ending && r->ending_reason != RefusalReason::kCancelledByClient && !BeyondReach(*r);
+    if (may_stay) r->ending = false;
+    std::optional<Refusal> why = WhyItEnds(*r);
+    if (!why.has_value()) continue;
+    plan_.end.push_back({key, *std::move(why)});
+    if (r->phase == Phase::kRunning) {
+      EndRunning(r);
+    } else {
+      EndWaiting(r);
+    }
+  }
+}
+
+void Admission::EndWaiting(RequestState* r) {
+  classes_[Index(r->request.service_class)].line.Remove(r);
+  Forget(r);
+}
+
+void Admission::EndRunning(RequestState* r) {
+  DetachRunning(r);
+  ledger_.DropShares(&r->entry);
+  release_schedule_.erase({r->end_step, r->request.key});
+  std::vector<RequestState*>& running = classes_[Index(r->request.service_class)].running;
+  running[Index(r->running_index)] = running.back();
+  running[Index(r->running_index)]->running_index = r->running_index;
+  running.pop_back();
+  SettleService(r);
+  Forget(r);
+}
+
+void Admission::Forget(RequestState* r) {
+  if (r->prepared_plan == plan_number_) std::erase(prepared_, r);
+  ledger_.DropShares(&r->entry);
+  if (r->expiry != kNoDeadline) expiries_.erase({r->expiry, r->request.key});
+  classes_[Index(r->request.service_class)].line.CountLive(r->request.tenant, -1);
+  --tenants_[Index(r->request.tenant)].live_requests;
+  requests_.erase(r->request.key);
+}
+
+void Admission::SettleService(RequestState* r) {
+  r->used_block_seconds += static_cast<double>(r->entry.blocks) * ToSeconds(now_ - r->used_since);
+  r->used_since = now_;
+  classes_[Index(r->request.service_class)].line.Charge(
+      r->request.tenant, (r->used_block_seconds - r->charged_block_seconds) / tenant_policy(r->request.tenant).weight);
+  r->used_block_seconds = r->charged_block_seconds = 0.0;
+}
+
+const AdmissionPlan& Admission::Plan(TimePoint now, Duration step_time, const PoolView& view) {
+  ++plan_number_;
+  now_ = now;
+  step_time_ = step_time;
+  view_ = &view;
+  plan_.Clear();
+  EndDue();
+  for (ClassState& c : classes_) c.line.Freeze();
+  ClaimGuarantees();
+  TakeCommonSpace();
+  RefuseWhatDidNotStart();
+  DropPreparations();
+  view_ = nullptr;
+  return plan_;
+}
+
+void Admission::RefuseWhatDidNotStart() {
+  for (const RequestKey key : rejecting_) {
+    RequestState* r = Lookup(key);
+    if (r == nullptr || r->phase != Phase::kQueued) continue;
+    plan_.end.push_back({key, CapacityRefusal(r)});
+    EndWaiting(r);
+  }
+  rejecting_.clear();
+}
+
+Refusal Admission::CapacityRefusal(RequestState* r) {
+  const ClassId c = r->request.service_class;
+  Prepare(r);
+  Refusal refusal;
+  refusal.reason = RefusalReason::kKvCapacityExhausted;
+  const std::int64_t free_slots = policy_.max_running_sequences - ledger_.pool_slots();
+  if (r->entry.slots > free_slots) {
+    refusal.limit_name = "running_sequences";
+    refusal.limit = policy_.max_running_sequences;
+    refusal.asked = r->entry.slots;
+  } else if (ledger_.used(c) + r->entry.blocks > class_policy(c).ceiling_blocks()) {
+    refusal.limit_name = "class_kv_blocks";
+    refusal.limit = class_policy(c).ceiling_blocks();
+    refusal.asked = r->entry.blocks;
+  } else {
+    refusal.limit_name = "kv_blocks";
+    refusal.limit = ledger_.pool_blocks();
+    refusal.asked = r->entry.blocks;
+  }
+  refusal.message = "class '" + class_policy(c).name + "' has no room for the request now; retry later";
+  if (const auto start = FindReservedStart(r)) refusal.retry_after = step_time_ * (start->step - plan_number_);
+  return refusal;
+}
+
+void Admission::DropPreparations() {
+  for (RequestState* r : prepared_) {
+    if (r->phase != Phase::kRunning) ledger_.DropShares(&r->entry);
+  }
+  prepared_.clear();
+}
+
+void Admission::Finish(RequestKey key, TimePoint now) {
+  RequestState* r = Lookup(key);
+  BERTH_CHECK(r != nullptr && r->phase == Phase::kRunning);
+  now_ = now;
+  EndRunning(r);
+}
+
+std::int64_t Admission::BlocksAfterEndChoice(RequestKey key) const {
+  const RequestState* r = Find(key);
+  BERTH_CHECK(r != nullptr && r->phase == Phase::kRunning && r->live_choices > 1);
+  return WorstBlocks(r->request.prompt_tokens, r->request.max_output_tokens, r->live_choices - 1, block_tokens_);
+}
+
+std::int64_t Admission::EndChoice(RequestKey key, std::span<const BlockId> released, TimePoint now) {
+  const std::int64_t blocks = BlocksAfterEndChoice(key);
+  RequestState* r = Lookup(key);
+  r->used_block_seconds += static_cast<double>(r->entry.blocks) * ToSeconds(now - r->used_since);
+  r->used_since = now;
+  tenants_[Index(r->request.tenant)].running_blocks += blocks - r->entry.blocks;
+  --r->live_choices;
+  ledger_.Shrink(&r->entry, blocks, r->live_choices, released);
+  return blocks;
+}
+
+void Admission::SetEndStep(RequestKey key, std::int64_t end_step) {
+  RequestState* r = Lookup(key);
+  BERTH_CHECK(r != nullptr && r->phase == Phase::kRunning);
+  if (r->end_step == end_step) return;
+  release_schedule_.erase({r->end_step, key});
+  release_schedule_.insert({end_step, key});
+  r->end_step = end_step;
+}
+
+}  // namespace berth
