@@ -96,6 +96,15 @@ struct Refusal {
   std::optional<Duration> retry_after;
 };
 
+// What is known of a request before its prompt is tokenized.
+struct Arrival {
+  ClassId service_class = 0;  // an index outside the policy = a class nobody knows
+  TenantId tenant = 0;
+  std::int32_t n = 1;
+  bool duplicate_id = false;             // a live request of the tenant has this request id
+  std::int64_t least_prompt_tokens = 1;  // bytes ÷ the longest token
+};
+
 // A request as admission sees it. `overload` is its class's, resolved when it arrived.
 struct AdmissionRequest {
   RequestKey key = 0;
@@ -107,6 +116,11 @@ struct AdmissionRequest {
   TimePoint arrival{};
   TimePoint deadline = kNoDeadline;
   Overload overload = Overload::kQueue;
+  // Predicted time from its start until what its class requires before the deadline is there; 0 = nothing is predicted,
+  // and only the deadline itself refuses it.
+  Duration needed_time{};
+  // Predicted time from its start to its end, other requests running beside it.
+  Duration service_time{};
 };
 
 // What one plan decided. The caller commits it whole: first what ends and what is preempted, in this order, then what

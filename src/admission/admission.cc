@@ -11,54 +11,48 @@ namespace berth {
 
 using Phase = RequestState::Phase;
 
-namespace {
-
-Refusal LimitRefusal(RefusalReason reason, std::string message, const char* limit_name, std::int64_t limit,
-                     std::int64_t asked) {
-  Refusal refusal;
-  refusal.reason = reason;
-  refusal.message = std::move(message);
-  refusal.limit_name = limit_name;
-  refusal.limit = limit;
-  refusal.asked = asked;
-  return refusal;
-}
-
-}  // namespace
-
 Admission::Admission(const KvPoolShape& pool, const Policy& policy)
-    : block_tokens_(pool.block_tokens), ledger_(pool.num_blocks, policy) {
+    : block_tokens_(pool.block_tokens), ledger_(pool.num_blocks, policy), sheddable_(ShedOrder{&policy_}) {
   SetPolicy(policy);
 }
 
 Admission::~Admission() = default;
 
 void Admission::SetPolicy(const Policy& policy) {
+  sheddable_.clear();  // its order depends on the policy
   policy_ = policy;
   ledger_.SetPolicy(policy);
   classes_.resize(policy.classes.size());
   tenants_.resize(policy.tenants.size());
+  for (std::size_t t = 0; t < tenants_.size(); ++t) tenants_[t].rate.SetPolicy(policy.tenants[t]);
   for (ClassState& c : classes_) c.line.GrowTenants(tenants_.size());
   class_order_.resize(policy.classes.size());
   std::iota(class_order_.begin(), class_order_.end(), 0);
   std::ranges::stable_sort(class_order_, std::greater<>(), [&](ClassId c) { return class_policy(c).priority; });
 
-  std::vector<RequestState*> too_large;
+  std::vector<RequestState*> refused;
   for (auto& [key, r] : requests_) {
     if (r->phase == Phase::kRunning) continue;
+    if (r->sheddable) sheddable_.insert(r.get());
     if (r->phase == Phase::kParked && r->preemptions >= r->max_preemptions) r->is_protected = CanBeProtected(*r);
     UpdateExpiry(r.get());
-    if (!BeyondReach(*r) || r->ending) continue;
-    if (r->phase == Phase::kQueued) {
-      too_large.push_back(r.get());
-    } else {
+    const bool drained = class_policy(r->request.service_class).stop == ClassStop::kDrain;
+    if (r->phase == Phase::kQueued && (BeyondReach(*r) || drained)) {
+      refused.push_back(r.get());
+    } else if (BeyondReach(*r) && !r->ending) {
       r->ending = true;
       r->ending_reason = RefusalReason::kPreemptedTooOften;
       ending_.push_back(key);
     }
   }
-  for (RequestState* r : too_large) {
-    refused_by_policy_.push_back({r->request.key, BeyondReachRefusal(*r, RefusalReason::kRequestTooLarge)});
+  for (RequestState* r : refused) {
+    Refusal refusal = BeyondReachRefusal(*r, RefusalReason::kRequestTooLarge);
+    if (!BeyondReach(*r)) {
+      refusal = Refusal();
+      refusal.reason = RefusalReason::kClassOnHold;
+      refusal.message = "class '" + class_policy(r->request.service_class).name + "' is draining; retry later";
+    }
+    ended_between_plans_.push_back({r->request.key, std::move(refusal)});
     EndWaiting(r);
   }
 }
@@ -91,46 +85,39 @@ bool Admission::BeyondReach(const RequestState& r) const {
   return BlocksNow(r) > ledger_.ReachBlocks(c) || r.live_choices > ledger_.ReachSlots(c);
 }
 
-std::optional<Refusal> Admission::Submit(const AdmissionRequest& request) {
-  const ClassId c = request.service_class;
-  const ClassPolicy& policy = class_policy(c);
-  const std::int64_t blocks = WorstBlocksOf(request);
-  if (waiting(c) >= policy.max_queued_requests) {
-    return LimitRefusal(RefusalReason::kQueueFull,
-                        "the queue of class '" + policy.name + "' is full; retry later or use another class",
-                        "max_queued_requests", policy.max_queued_requests, waiting(c) + 1);
-  }
-  if (blocks > ledger_.ReachBlocks(c)) {
-    return LimitRefusal(RefusalReason::kRequestTooLarge,
-                        "the request needs more KV blocks than class '" + policy.name +
-                            "' can ever have; shorten the prompt or ask for fewer output tokens",
-                        "kv_blocks", ledger_.ReachBlocks(c), blocks);
-  }
-  if (request.n > ledger_.ReachSlots(c)) {
-    return LimitRefusal(RefusalReason::kRequestTooLarge,
-                        "n is more than the sequences class '" + policy.name + "' can ever run; lower n",
-                        "running_sequences", ledger_.ReachSlots(c), request.n);
-  }
-  const TenantPolicy& tenant = tenant_policy(request.tenant);
-  if (blocks > tenant.max_kv_blocks) {
-    return LimitRefusal(RefusalReason::kRequestTooLarge,
-                        "the request needs more KV blocks than tenant '" + tenant.name + "' may reserve", "max_kv",
-                        tenant.max_kv_blocks, blocks);
-  }
+// A waiting request joins its class's line and every sum over what waits.
+void Admission::EnterLine(RequestState* r) {
+  ClassState& c = classes_[Index(r->request.service_class)];
+  c.line.Add(r);
+  const std::int64_t tokens = r->request.prompt_tokens + r->request.max_output_tokens;
+  c.waiting_tokens += tokens;
+  r->waiting_block_seconds = static_cast<double>(BlocksNow(*r)) * ToSeconds(r->request.service_time);
+  c.waiting_service.Insert({r->request.deadline, r->request.key}, r->waiting_block_seconds);
+  if (r->phase != Phase::kQueued) return;
+  ++queued_requests_;
+  queued_tokens_ += tokens;
+  r->sheddable = r->request.overload == Overload::kShedLowest;
+  if (r->sheddable) sheddable_.insert(r);
+}
 
-  auto state = std::make_unique<RequestState>();
-  RequestState* r = state.get();
-  r->request = request;
-  r->live_choices = request.n;
-  r->entry.service_class = c;
-  BERTH_CHECK(requests_.emplace(request.key, std::move(state)).second);
-  ClassState& members = classes_[Index(c)];
-  members.line.CountLive(request.tenant, 1);
-  members.line.Add(r);
-  ++tenants_[Index(request.tenant)].live_requests;
-  UpdateExpiry(r);
-  if (request.overload == Overload::kReject) rejecting_.push_back(request.key);
-  return std::nullopt;
+void Admission::LeaveLine(RequestState* r) {
+  ClassState& c = classes_[Index(r->request.service_class)];
+  c.line.Remove(r);
+  const std::int64_t tokens = r->request.prompt_tokens + r->request.max_output_tokens;
+  c.waiting_tokens -= tokens;
+  c.waiting_service.Erase({r->request.deadline, r->request.key});
+  if (r->phase != Phase::kQueued) return;
+  --queued_requests_;
+  queued_tokens_ -= tokens;
+  if (r->sheddable) sheddable_.erase(r);
+  r->sheddable = false;
+}
+
+void Admission::CountRunning(const RequestState& r, double sign) {
+  ClassState& c = classes_[Index(r.request.service_class)];
+  const auto blocks = static_cast<double>(r.entry.blocks);
+  c.running_blocks += sign * blocks;
+  c.running_block_end_steps += sign * blocks * static_cast<double>(r.end_step);
 }
 
 void Admission::Cancel(RequestKey key) {
@@ -146,6 +133,7 @@ void Admission::UpdateExpiry(RequestState* r) {
   const Duration max_wait = class_policy(r->request.service_class).max_wait;
   if (r->phase == Phase::kQueued) {
     expiry = std::min(expiry, r->request.arrival + max_wait);
+    if (r->request.deadline != kNoDeadline) expiry = std::min(expiry, r->request.deadline - r->request.needed_time);
   } else if (r->phase == Phase::kParked && !CanBeProtected(*r)) {
     expiry = std::min(expiry, r->parked_since + (max_wait - r->parked_total));
   }
@@ -167,8 +155,15 @@ std::optional<Refusal> Admission::WhyItEnds(const RequestState& r) const {
     refusal.message = "cancelled by the client";
     return refusal;
   }
+  if (r.phase == Phase::kQueued && r.request.deadline != kNoDeadline &&
+      now_ >= r.request.deadline - r.request.needed_time) {
+    const ClassState& c = classes_[Index(r.request.service_class)];
+    // When nothing of its class runs or waits beside it, only a deadline that has passed refuses it.
+    if (!c.running.empty() || c.line.size() > 1) return JudgeDeadline(r.request, now_);
+  }
   if (now_ >= r.expiry) {
     const ClassPolicy& c = class_policy(r.request.service_class);
+    if (r.phase == Phase::kQueued && now_ - r.request.arrival < c.max_wait) return std::nullopt;
     if (r.phase == Phase::kQueued) {
       refusal.reason = RefusalReason::kQueueTimeout;
       refusal.message = "waited longer than max_wait of class '" + c.name + "'; retry later";
@@ -185,10 +180,14 @@ std::optional<Refusal> Admission::WhyItEnds(const RequestState& r) const {
 
 Refusal Admission::BeyondReachRefusal(const RequestState& r, RefusalReason reason) const {
   const ClassId c = r.request.service_class;
-  return LimitRefusal(reason,
-                      "a policy change leaves class '" + class_policy(c).name +
-                          "' less than the request needs; ask for less or use another class",
-                      "kv_blocks", ledger_.ReachBlocks(c), BlocksNow(r));
+  Refusal refusal;
+  refusal.reason = reason;
+  refusal.message = "a policy change leaves class '" + class_policy(c).name +
+                    "' less than the request needs; ask for less or use another class";
+  refusal.limit_name = "kv_blocks";
+  refusal.limit = ledger_.ReachBlocks(c);
+  refusal.asked = BlocksNow(r);
+  return refusal;
 }
 
 void Admission::EndDue() {
@@ -198,8 +197,8 @@ void Admission::EndDue() {
     if (time > now_) break;
     due.push_back(key);
   }
-  plan_.end = std::move(refused_by_policy_);
-  refused_by_policy_.clear();
+  plan_.end = std::move(ended_between_plans_);
+  ended_between_plans_.clear();
   std::ranges::sort(due);
   due.erase(std::unique(due.begin(), due.end()), due.end());
   for (const RequestKey key : due) {
@@ -220,7 +219,8 @@ void Admission::EndDue() {
 }
 
 void Admission::EndWaiting(RequestState* r) {
-  classes_[Index(r->request.service_class)].line.Remove(r);
+  LeaveLine(r);
+  tenants_[Index(r->request.tenant)].rate.Refund(RateTokens(r->request));
   Forget(r);
 }
 
@@ -233,6 +233,7 @@ void Admission::EndRunning(RequestState* r) {
   running[Index(r->running_index)]->running_index = r->running_index;
   running.pop_back();
   SettleService(r);
+  CountRunning(*r, -1.0);
   Forget(r);
 }
 
@@ -310,10 +311,11 @@ void Admission::DropPreparations() {
   prepared_.clear();
 }
 
-void Admission::Finish(RequestKey key, TimePoint now) {
+void Admission::Finish(RequestKey key, TimePoint now, std::int64_t tokens) {
   RequestState* r = Lookup(key);
   BERTH_CHECK(r != nullptr && r->phase == Phase::kRunning);
   now_ = now;
+  tenants_[Index(r->request.tenant)].rate.Refund(RateTokens(r->request) - static_cast<double>(tokens));
   EndRunning(r);
 }
 
@@ -330,7 +332,9 @@ std::int64_t Admission::EndChoice(RequestKey key, std::span<const BlockId> relea
   r->used_since = now;
   tenants_[Index(r->request.tenant)].running_blocks += blocks - r->entry.blocks;
   --r->live_choices;
+  CountRunning(*r, -1.0);
   ledger_.Shrink(&r->entry, blocks, r->live_choices, released);
+  CountRunning(*r, 1.0);
   return blocks;
 }
 
@@ -340,7 +344,9 @@ void Admission::SetEndStep(RequestKey key, std::int64_t end_step) {
   if (r->end_step == end_step) return;
   release_schedule_.erase({r->end_step, key});
   release_schedule_.insert({end_step, key});
+  CountRunning(*r, -1.0);
   r->end_step = end_step;
+  CountRunning(*r, 1.0);
 }
 
 }  // namespace berth

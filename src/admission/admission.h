@@ -11,8 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "admission/deadline_sums.h"
 #include "admission/ledger.h"
 #include "admission/request_state.h"
+#include "admission/token_rate.h"
 #include "admission/waiting_line.h"
 #include "berth/admission.h"
 #include "berth/clock.h"
@@ -39,9 +41,22 @@ class Admission {
   void SetPolicy(const Policy& policy);
   const Policy& policy() const { return policy_; }
 
-  // Takes the request in: it waits for the next plan. Or says why it can never start, or that its class's queue is
-  // full. REQUIRES: the key is greater than every earlier one.
-  std::optional<Refusal> Submit(const AdmissionRequest& request);
+  // First half of a verdict, before tokenizing: takes a place in the class's queue, or says why not. Each place taken
+  // is used up by one Submit or given back by one ReturnTicket, so that however many arrive at once no bound is
+  // exceeded.
+  std::optional<Refusal> TakeTicket(const Arrival& arrival);
+  void ReturnTicket(ClassId c);
+
+  // Second half, with a ticket: takes the request in, to wait for the next plan, or says why not. The ticket is used up
+  // either way. Others may be shed for it: the next plan ends them.
+  // REQUIRES: the key is greater than every earlier one; 1 ≤ n ≤ max_running_sequences.
+  std::optional<Refusal> Submit(const AdmissionRequest& request, TimePoint now);
+
+  // What Submit would say now, changing nothing.
+  std::optional<Refusal> Judge(const AdmissionRequest& request, TimePoint now) const;
+
+  // Newcomers are refused with DRAINING from now on; what waits and runs goes on.
+  void StartDraining() { draining_ = true; }
 
   // Ends the request in the next plan, waiting or running. Unknown keys are ignored.
   void Cancel(RequestKey key);
@@ -49,8 +64,8 @@ class Admission {
   // One plan. `step_time` = what a step is predicted to take. The result is valid until the next call.
   const AdmissionPlan& Plan(TimePoint now, Duration step_time, const PoolView& view);
 
-  // A running request ended by itself; its blocks are back.
-  void Finish(RequestKey key, TimePoint now);
+  // A running request ended by itself; its blocks are back. Of its tenant's token rate it is charged `tokens`.
+  void Finish(RequestKey key, TimePoint now, std::int64_t tokens);
   // One choice of a running group ended: its blocks `released` are back and the reservation shrank.
   // Returns the new reservation.
   std::int64_t EndChoice(RequestKey key, std::span<const BlockId> released, TimePoint now);
@@ -74,10 +89,17 @@ class Admission {
   struct ClassState {
     WaitingLine line;
     std::vector<RequestState*> running;
+    std::int64_t tickets = 0;
+    std::int64_t waiting_tokens = 0;  // prompt + output of what waits
+    DeadlineSums waiting_service;     // block-seconds of what waits, by deadline
+    double running_blocks = 0.0;      // sums over what runs: blocks, and blocks · end step
+    double running_block_end_steps = 0.0;
+    std::optional<std::int64_t> head_start;  // the head's reserved start in the last plan
   };
   struct TenantState {
     std::int64_t running_blocks = 0;  // reserved by its running requests, all classes
     std::int64_t live_requests = 0;
+    TokenRate rate;
     std::int64_t blocked_plan_walk = -1;  // scratch of First: the walk in which its quota stopped it
   };
   // When a class's head can start at the latest, and which running requests will have ended by then.
@@ -96,7 +118,20 @@ class Admission {
   const TenantPolicy& tenant_policy(TenantId t) const { return policy_.tenants[Index(t)]; }
   RequestState* Lookup(RequestKey key);
 
+  // verdict.cc: who is let in.
+  std::optional<Refusal> JudgeSize(const AdmissionRequest& request) const;
+  std::optional<Refusal> JudgeQueue(const AdmissionRequest& request) const;
+  std::optional<Refusal> JudgeDeadline(const AdmissionRequest& request, TimePoint now) const;
+  bool MakesRoom(const AdmissionRequest& request) const;
+  void ShedFor(const AdmissionRequest& request);
+  Duration PredictedWait(const AdmissionRequest& request) const;
+  Duration RetryAfter(ClassId c) const;
+  static double RateTokens(const AdmissionRequest& request);
+
   // admission.cc: requests' lives.
+  void EnterLine(RequestState* r);
+  void LeaveLine(RequestState* r);
+  void CountRunning(const RequestState& r, double sign);
   bool CanBeProtected(const RequestState& r) const;
   bool BeyondReach(const RequestState& r) const;
   void UpdateExpiry(RequestState* r);
@@ -148,9 +183,19 @@ class Admission {
   std::unordered_map<RequestKey, std::unique_ptr<RequestState>> requests_;
   std::set<std::pair<std::int64_t, RequestKey>> release_schedule_;  // end step and key of what runs
   std::set<std::pair<TimePoint, RequestKey>> expiries_;
-  std::vector<RequestKey> ending_;                        // to end in the next plan
-  std::vector<AdmissionPlan::Ending> refused_by_policy_;  // told by the next plan
+  std::vector<RequestKey> ending_;                          // to end in the next plan
+  std::vector<AdmissionPlan::Ending> ended_between_plans_;  // told by the next plan
   std::vector<RequestKey> rejecting_;  // queued since the last plan and refused if the next one does not start them
+
+  // What may be shed, the first to go first.
+  struct ShedOrder {
+    bool operator()(const RequestState* a, const RequestState* b) const;
+    const Policy* policy;
+  };
+  std::set<RequestState*, ShedOrder> sheddable_;
+  std::int64_t queued_requests_ = 0;  // of all classes, tickets included
+  std::int64_t queued_tokens_ = 0;
+  bool draining_ = false;
 
   // Of the plan in the making.
   std::int64_t plan_number_ = 0;

@@ -122,6 +122,7 @@ void Admission::TakeCommonSpace() {
     if (head == nullptr) continue;
     if (i >= promoted && classes_[Index(c)].line.size() == 1) continue;
     std::optional<ReservedStart> start = FindReservedStart(head);
+    if (start.has_value()) classes_[Index(c)].head_start = start->step;
     Backfill(c, head, start);
     if (i < promoted) bound_.push_back({head, std::move(start)});
   }
@@ -185,7 +186,7 @@ void Admission::Start(RequestState* r) {
   const ClassId c = r->request.service_class;
   BERTH_CHECK(r->prepared_plan == plan_number_ && r->phase != Phase::kRunning);
   ClassState& members = classes_[Index(c)];
-  members.line.Remove(r);
+  LeaveLine(r);
   const bool resumed = r->phase == Phase::kParked;
   if (resumed) {
     r->parked_total += now_ - r->parked_since;
@@ -201,6 +202,7 @@ void Admission::Start(RequestState* r) {
   const std::int64_t steps = view_->StepsToFinish(r->request.key, static_cast<std::int64_t>(r->entry.shares.size()));
   r->end_step = plan_number_ + steps;
   release_schedule_.insert({r->end_step, r->request.key});
+  CountRunning(*r, 1.0);
   UpdateExpiry(r);
   r->used_since = now_;
   r->charged_block_seconds = static_cast<double>(r->entry.blocks) * ToSeconds(step_time_ * steps);

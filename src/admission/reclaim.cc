@@ -99,12 +99,13 @@ void Admission::Preempt(RequestState* r) {
   members.running[Index(r->running_index)]->running_index = r->running_index;
   members.running.pop_back();
   SettleService(r);
+  CountRunning(*r, -1.0);
   r->phase = RequestState::Phase::kParked;
   r->parked_plan = plan_number_;
   r->parked_since = now_;
   ++r->preemptions;
   if (r->preemptions >= r->max_preemptions && CanBeProtected(*r)) r->is_protected = true;
-  members.line.Add(r);
+  EnterLine(r);
   UpdateExpiry(r);
   if (BeyondReach(*r)) {
     r->ending = true;

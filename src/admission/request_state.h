@@ -21,6 +21,10 @@ struct RequestState {
   LedgerEntry entry;
   std::int64_t prepared_plan = -1;
 
+  std::int64_t worst_blocks = 0;       // as it arrived
+  double waiting_block_seconds = 0.0;  // its share in the sums of what waits
+  bool sheddable = false;              // listed among what may be shed
+
   std::int64_t started_plan = -1;
   std::int64_t end_step = 0;         // running: the plan number by which it has ended at the latest
   bool started_preemptible = false;  // its class's word at its last start

@@ -40,6 +40,7 @@ const char* ModelWord(RefusalReason reason) {
       return "queue_timeout";
     case RefusalReason::kPreemptedTooOften:
       return "too_often";
+    case RefusalReason::kInvalidRequest:  // n beyond the machine; the model has one word for both
     case RefusalReason::kRequestTooLarge:
       return "too_large";
     case RefusalReason::kKvCapacityExhausted:
@@ -197,7 +198,8 @@ class ModelWorld final : public PoolView {
       r->done.resize(n);
       r->stored.resize(n);
       r->history.assign(n, PromptOf(*r));
-      const auto refusal = admission_.Submit(q);
+      auto refusal = admission_.TakeTicket({q.service_class, q.tenant, q.n, false, 1});
+      if (!refusal.has_value()) refusal = admission_.Submit(q, At(now_));
       r->live = !refusal.has_value();
       if (refusal.has_value()) records_[now_].end.insert({q.key, ModelWord(refusal->reason)});
       requests_.push_back(std::move(r));
@@ -381,7 +383,7 @@ class ModelWorld final : public PoolView {
   void Finish(ModelRequest* r) {
     LetGo(r);
     r->live = false;
-    admission_.Finish(r->request.key, At(now_));
+    admission_.Finish(r->request.key, At(now_), 0);
     records_[now_].end.insert({r->request.key, "ok"});
   }
 
