@@ -16,13 +16,20 @@ void Admission::AttachRunning(RequestState* r) {
   tenants_[Index(r->request.tenant)].running_blocks += r->entry.blocks;
 }
 
-// The running requests end in order of their end steps until the head fits. Nothing where it never does.
+// Now, where the head fits now; else the running requests end in order of their end steps until it fits. Nothing where
+// it never does.
 std::optional<Admission::ReservedStart> Admission::FindReservedStart(RequestState* head) {
   const ClassId c = head->request.service_class;
   Prepare(head);
   ReservedStart result;
   bool found = false;
   ledger_.Attach(head->entry);
+  if (ledger_.CommonSpaceAllows(c) && QuotaAllows(*head)) {
+    // Only others that go before it keep it from starting now.
+    ledger_.Detach(head->entry);
+    result.step = plan_number_;
+    return result;
+  }
   for (const auto& [end_step, key] : release_schedule_) {
     RequestState* r = Lookup(key);
     DetachRunning(r);

@@ -65,6 +65,14 @@ def make_oracle(model):
                     return False
             return True
 
+        # A head that fits now has its reserved start now, not at the end of whoever runs.
+        def reserved_start(self, sn, r):
+            after = dict(sn)
+            after[r.rid] = self.cand(r)
+            if self.common_ok(after, r.c, sn) and self.tenok(r, sn):
+                return 0, frozenset()
+            return super().reserved_start(sn, r)
+
         # What a plan preempted does not start in it, by backfill neither.
         def mayres(self, r):
             return super().mayres(r) and not (r.st == "park" and r.parked_since == self.now)
