@@ -12,8 +12,8 @@
 
 namespace berth {
 
-// One sequence's part of a step: `num_tokens` new tokens at positions first_position .. first_position + num_tokens - 1.
-// A decode row has one token; a prefill chunk has many; a step mixes both.
+// One sequence's part of a step: `num_tokens` new tokens at positions first_position .. first_position + num_tokens
+// - 1. A decode row has one token; a prefill chunk has many; a step mixes both.
 struct StepRow {
   SequenceId sequence = 0;
   std::int32_t first_position = 0;  // = tokens of this sequence whose K and V are stored already
@@ -28,8 +28,8 @@ struct StepRow {
 struct SamplingInput {
   const SamplingSpec* spec = nullptr;
   std::int32_t choice_index = 0;
-  // Prompt and output ids so far; the position of the token to draw is history.size(). The random numbers are a function
-  // of (seed, choice_index, position) alone.
+  // Prompt and output ids so far; the position of the token to draw is history.size(). The random numbers are a
+  // function of (seed, choice_index, position) alone.
   std::span<const TokenId> history;
   std::int32_t prompt_tokens = 0;  // how many of `history` are the prompt
   // Never drawn here (stop tokens before min_output_tokens). Sorted.
@@ -38,22 +38,31 @@ struct SamplingInput {
 
 // A position whose next-token distribution is wanted. Logits are computed for these alone.
 struct LogitRow {
-  std::int32_t token_index = 0;      // into StepPlan::token_ids
+  std::int32_t token_index = 0;  // into StepPlan::token_ids
   // kNoToken: draw a token as `sampling` says. Otherwise: report this token's log-probability, draw nothing.
   TokenId target = kNoToken;
   std::int32_t top_logprobs = kNoLogprobs;  // as OutputSpec::logprobs; a target row reports its target's at least
-  SamplingInput sampling;            // unused when target is set
+  SamplingInput sampling;                   // unused when target is set
+};
+
+// A block's K and V copied to another block before any row of the step writes.
+struct BlockCopy {
+  BlockId from = kNoBlock;
+  BlockId to = kNoBlock;
 };
 
 struct StepPlan {
   std::int64_t step = 0;  // rising by one
+  std::vector<BlockCopy>
+      block_copies;  // the choices of a group part: each gets the prompt's partial block; no `to` twice
   std::vector<TokenId> token_ids;
   std::vector<BlockId> block_ids;
-  std::vector<StepRow> rows;  // disjoint token ranges that cover token_ids in order
-  std::vector<LogitRow> logit_rows;  // ascending token_index
+  std::vector<StepRow> rows;         // disjoint token ranges that cover token_ids in order
+  std::vector<LogitRow> logit_rows;  // ascending token_index; equal ones where choices part
 
   // Empties the lists and keeps their memory, so that a planner can refill it without allocating.
   void Clear() {
+    block_copies.clear();
     token_ids.clear();
     block_ids.clear();
     rows.clear();
@@ -63,8 +72,8 @@ struct StepPlan {
 
 // The answer to one LogitRow.
 struct LogitResult {
-  TokenId token = kNoToken;  // drawn, or the target
-  float logprob = 0.0F;      // of `token`; valid when top_logprobs ≥ 0 or a target was given
+  TokenId token = kNoToken;    // drawn, or the target
+  float logprob = 0.0F;        // of `token`; valid when top_logprobs ≥ 0 or a target was given
   std::int32_t top_begin = 0;  // into StepResult::top
   std::int32_t num_top = 0;
 };

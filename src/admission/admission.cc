@@ -11,6 +11,26 @@ namespace berth {
 
 using Phase = RequestState::Phase;
 
+namespace {
+
+// A policy change left its class less than the parked request needs.
+bool EndsForPolicy(const RequestState& r) { return r.ending_reason == RefusalReason::kPreemptedTooOften; }
+
+const char* EndingMessage(RefusalReason reason) {
+  switch (reason) {
+    case RefusalReason::kCancelledByClient:
+      return "cancelled by the client";
+    case RefusalReason::kDeadlineInfeasible:
+      return "the request could no longer be useful before its deadline; allow more time or ask for less";
+    case RefusalReason::kBackendFault:
+      return "the device failed while it computed the request; retry on another server";
+    default:
+      return "ended by the server";
+  }
+}
+
+}  // namespace
+
 Admission::Admission(const KvPoolShape& pool, const Policy& policy)
     : block_tokens_(pool.block_tokens), ledger_(pool.num_blocks, policy), sheddable_(ShedOrder{&policy_}) {
   SetPolicy(policy);
@@ -120,12 +140,13 @@ void Admission::CountRunning(const RequestState& r, double sign) {
   c.running_block_end_steps += sign * blocks * static_cast<double>(r.end_step);
 }
 
-void Admission::Cancel(RequestKey key) {
+void Admission::Cancel(RequestKey key, RefusalReason reason) {
   RequestState* r = Lookup(key);
-  if (r == nullptr || r->ending) return;
+  if (r == nullptr) return;
+  if (!r->ending) ending_.push_back(key);
+  // A policy change's word does not stand against the caller's: it may be taken back.
+  if (!r->ending || EndsForPolicy(*r)) r->ending_reason = reason;
   r->ending = true;
-  r->ending_reason = RefusalReason::kCancelledByClient;
-  ending_.push_back(key);
 }
 
 void Admission::UpdateExpiry(RequestState* r) {
@@ -150,9 +171,9 @@ std::optional<Refusal> Admission::WhyItEnds(const RequestState& r) const {
     refusal.message = "the request's deadline has passed";
     return refusal;
   }
-  if (r.ending && r.ending_reason == RefusalReason::kCancelledByClient) {
+  if (r.ending && !EndsForPolicy(r)) {
     refusal.reason = r.ending_reason;
-    refusal.message = "cancelled by the client";
+    refusal.message = EndingMessage(r.ending_reason);
     return refusal;
   }
   if (r.phase == Phase::kQueued && r.request.deadline != kNoDeadline &&
@@ -205,8 +226,7 @@ void Admission::EndDue() {
     RequestState* r = Lookup(key);
     if (r == nullptr) continue;
     // A request that a policy change made too large may have become small enough again.
-    const bool may_stay = r->ending && r->ending_reason != RefusalReason::kCancelledByClient && !BeyondReach(*r);
-    if (may_stay) r->ending = false;
+    if (r->ending && EndsForPolicy(*r) && !BeyondReach(*r)) r->ending = false;
     std::optional<Refusal> why = WhyItEnds(*r);
     if (!why.has_value()) continue;
     plan_.end.push_back({key, *std::move(why)});

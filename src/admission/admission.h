@@ -59,7 +59,7 @@ class Admission {
   void StartDraining() { draining_ = true; }
 
   // Ends the request in the next plan, waiting or running. Unknown keys are ignored.
-  void Cancel(RequestKey key);
+  void Cancel(RequestKey key, RefusalReason reason = RefusalReason::kCancelledByClient);
 
   // One plan. `step_time` = what a step is predicted to take. The result is valid until the next call.
   const AdmissionPlan& Plan(TimePoint now, Duration step_time, const PoolView& view);

@@ -322,6 +322,11 @@ void BlockReservation::EndChoice(std::int32_t choice, std::int64_t new_reserved,
   reserved_ = new_reserved;
 }
 
+void BlockReservation::SwapOwn(std::int32_t a, std::int32_t b) {
+  BERTH_CHECK(own_blocks(a).size() == own_blocks(b).size());
+  std::swap(own_[Index(a)], own_[Index(b)]);
+}
+
 void BlockReservation::AppendTable(std::int32_t choice, std::vector<BlockId>* out) const {
   const std::span<const BlockId> own = own_blocks(choice);
   out->insert(out->end(), shared_.blocks.begin(), shared_.blocks.end());

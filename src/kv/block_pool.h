@@ -58,6 +58,10 @@ class BlockReservation {
   // that returned. REQUIRES: held() after that ≤ new_reserved ≤ reserved().
   void EndChoice(std::int32_t choice, std::int64_t new_reserved, std::vector<BlockId>* released);
 
+  // Two choices trade their own blocks: for a choice that ends while others have yet to copy from its block.
+  // REQUIRES: both have as many.
+  void SwapOwn(std::int32_t a, std::int32_t b);
+
   std::int64_t reserved() const { return reserved_; }
   std::int64_t held() const { return held_; }  // distinct blocks, hits included
   std::int32_t choices() const { return static_cast<std::int32_t>(own_.size()); }
@@ -125,6 +129,10 @@ class BlockPool {
   // used_c of the ledger: blocks with a holder of this class, each once, and what its requests may still take.
   std::int64_t used_blocks(ClassId service_class) const;
   std::int32_t references(BlockId block) const { return blocks_[static_cast<std::size_t>(block)].references; }
+  bool HeldByClass(BlockId block, ClassId service_class) const {
+    return class_references_[static_cast<std::size_t>(block) * classes_.size() +
+                             static_cast<std::size_t>(service_class)] > 0;
+  }
   // The block's holder where it has exactly one, else kNoRequest.
   RequestKey SoleHolder(BlockId block) const;
 
