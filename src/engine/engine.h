@@ -37,30 +37,32 @@ class QueueTicket {
   Engine* engine_;
 };
 
-// All methods are thread-safe. Requests run one at a time, in arrival order.
+// All methods are thread-safe. Requests run one at a time, in the order in which Submit accepted them.
 class Engine {
  public:
   // `backend`, `tokenizer` and `clock` must outlive the engine. Starts the engine thread.
   Engine(const EngineOptions& options, Backend* backend, const Tokenizer* tokenizer, const Clock* clock);
-  // As Shutdown; no ticket may be left.
+  // As Shutdown(0). No ticket may be left.
   ~Engine();
 
-  // A place in the queue, or QUEUE_FULL / DRAINING. Atomic: however many arrive at once, no more are given than the bound.
+  // A place in the queue, or QUEUE_FULL / DRAINING. Atomic: however many arrive at once, no more are given than the
+  // bound.
   std::variant<QueueTicket, Refusal> TakeTicket();
 
-  // What would be reserved for a prompt of so many tokens, with max_output_tokens resolved (a default is cut to what the
-  // context leaves, an asked one is refused); or REQUEST_TOO_LARGE when the context or the empty pool cannot hold it.
+  // What would be reserved for a prompt of so many tokens, with max_output_tokens resolved (a default is cut to what
+  // the context leaves, an asked one is refused); or REQUEST_TOO_LARGE when the context or the empty pool cannot hold
+  // it.
   std::variant<KvDemand, Refusal> EstimateDemand(std::int64_t prompt_tokens, const StoppingSpec& stopping) const;
 
-  // Queues the request. A refusal (too large, duplicate live id, ids outside the vocabulary) comes back here and the sink
-  // hears nothing; otherwise the sink gets the events, the last one exactly once.
+  // Queues the request. A refusal (too large, duplicate live id, ids outside the vocabulary) comes back here and the
+  // sink hears nothing; otherwise the sink gets the events, the last one exactly once.
   std::optional<Refusal> Submit(QueueTicket ticket, TokenizedRequest request, std::shared_ptr<EventSink> sink);
 
   // Ends a queued or running request with CANCELLED_BY_CLIENT, within one step; unknown or ended ids are ignored.
   void Cancel(const std::string& request_id);
 
-  // Refuses newcomers with DRAINING; what is queued or runs goes on. Returns when all has ended, or when `timeout` passed:
-  // then the rest ends with DRAINING. Idempotent.
+  // Refuses newcomers with DRAINING; what is queued or runs goes on. Returns when all has ended, or when `timeout`
+  // passed: then the rest ends with DRAINING. Idempotent.
   void Shutdown(Duration timeout);
 
   // False while draining and after a backend fault that no later step has disproved.

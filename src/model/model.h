@@ -28,8 +28,8 @@ struct LayerWeights {
 struct ModelWeights {
   const GgufTensor* token_embedding = nullptr;
   const GgufTensor* output_norm = nullptr;
-  const GgufTensor* output = nullptr;         // = token_embedding when tied
-  const GgufTensor* rope_factors = nullptr;   // may be null: per-pair divisors of the rotation frequency (Llama 3.1)
+  const GgufTensor* output = nullptr;        // = token_embedding when tied
+  const GgufTensor* rope_factors = nullptr;  // may be null: per-pair divisors of the rotation frequency (Llama 3.1)
   std::vector<LayerWeights> layers;
 };
 

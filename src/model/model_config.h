@@ -27,10 +27,10 @@ struct ModelConfig {
   std::int32_t context_tokens = 0;  // trained length
   float norm_epsilon = 1e-5F;
   RopePairing rope_pairing = RopePairing::kAdjacent;
-  std::int32_t rope_dims = 0;       // of each head; the rest passes through
+  std::int32_t rope_dims = 0;  // of each head; the rest passes through
   float rope_theta = 10000.0F;
-  float rope_scale = 1.0F;          // positions are divided by it (linear scaling)
-  bool tied_embeddings = false;     // no output.weight: the embedding serves
+  float rope_scale = 1.0F;       // positions are divided by it (linear scaling)
+  bool tied_embeddings = false;  // no output.weight: the embedding serves
 
   KvShape kv_shape() const { return {layers, kv_heads, head_dim}; }
 };

@@ -1,0 +1,82 @@
+// Deadlines: an error before the first token, an early end after it.
+#include "engine_fixture.h"
+
+namespace berth::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Deadline = EngineFixture;
+
+TEST_F(Deadline, PassedInTheQueueEndsTheRequestWithoutARun) {
+  StartEngine();
+  backend->CloseGate();
+  const auto running = Submit(Request("running", "p", 5));
+  backend->WaitForStepAtGate();
+  TokenizedRequest request = Request("waits", "p", 5);
+  request.spec.deadline = clock.Now() + seconds(2);
+  const auto queued = Submit(std::move(request));
+  clock.Advance(seconds(2));
+  backend->LetOneStepGo();
+  EXPECT_EQ(queued->WaitForEnd().failure(), RefusalReason::kDeadlineExceeded);
+  EXPECT_TRUE(queued->All<Admitted>().empty());
+  EXPECT_FALSE(running->ended());
+  backend->OpenGate();
+  running->WaitForEnd();
+}
+
+TEST_F(Deadline, PassedBeforeSubmissionRunsNothing) {
+  StartEngine();
+  TokenizedRequest request = Request("late", "p", 5);
+  request.spec.deadline = clock.Now();
+  EXPECT_EQ(Run(std::move(request))->failure(), RefusalReason::kDeadlineExceeded);
+  EXPECT_TRUE(backend->seen().empty());
+}
+
+TEST_F(Deadline, PassedDuringPrefillFailsTheRequest) {
+  StartEngine({.max_step_tokens = 4, .step_time = seconds(1)});
+  TokenizedRequest request = Request("prefill", "ten tokens", 5);
+  request.spec.deadline = clock.Now() + milliseconds(1500);
+  const auto sink = Run(std::move(request));
+  EXPECT_EQ(sink->failure(), RefusalReason::kDeadlineExceeded);
+  EXPECT_EQ(backend->seen().size(), 2U);
+  EXPECT_TRUE(sink->All<TokenDelta>().empty());
+  ExpectFullCapacity();
+}
+
+TEST_F(Deadline, PassedAfterTheFirstTokenFinishesWithWhatThereIs) {
+  StartEngine({.max_step_tokens = 64, .step_time = seconds(1)});
+  TokenizedRequest request = Request("decode", "ten tokens", 50);
+  request.spec.deadline = clock.Now() + milliseconds(3500);
+  const auto sink = Run(std::move(request));
+  EXPECT_EQ(sink->finish_reason(), FinishReason::kDeadline);
+  EXPECT_EQ(sink->token_ids().size(), 4U);
+  EXPECT_EQ(sink->text().size(), 4U);
+  EXPECT_EQ(sink->Only<Completed>()->usage.output_tokens, 4);
+  EXPECT_EQ(sink->Only<Finished>()->stop_match.index(), 0U);
+  ExpectFullCapacity();
+}
+
+TEST_F(Deadline, FlushesTextThatWasHeldBackForAStopStringOrAnUnfinishedCharacter) {
+  StartEngine({.max_step_tokens = 64, .next_token = Script("abEN", 0xE4), .step_time = seconds(1)});
+  TokenizedRequest request = Request("flush", "p", 50);
+  request.spec.stopping.stop_strings = {"END"};
+  request.spec.deadline = clock.Now() + seconds(4);
+  const auto held = Run(std::move(request));
+  EXPECT_EQ(held->text(), "abEN");
+  EXPECT_EQ(held->token_ids().size(), 4U);
+
+  request = Request("character", "p", 50);
+  request.spec.deadline = clock.Now() + seconds(5);
+  EXPECT_EQ(Run(std::move(request))->text(), "abEN\xEF\xBF\xBD");
+}
+
+TEST_F(Deadline, InTheFutureChangesNothing) {
+  StartEngine({.step_time = seconds(1)});
+  TokenizedRequest request = Request("ample", "p", 5);
+  request.spec.deadline = clock.Now() + seconds(6);
+  EXPECT_EQ(Run(std::move(request))->finish_reason(), FinishReason::kLength);
+}
+
+}  // namespace
+}  // namespace berth::test

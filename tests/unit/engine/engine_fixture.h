@@ -1,0 +1,197 @@
+// An engine on a fake backend, and a sink that remembers.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/check.h"
+#include "engine/engine.h"
+#include "fakes/fake_backend.h"
+#include "fakes/fake_clock.h"
+#include "fakes/fake_tokenizer.h"
+
+namespace berth::test {
+
+// Crashes if the events come in an order that berth/event.h rules out.
+class RecordingSink final : public EventSink {
+ public:
+  void OnEvent(StreamEvent event) override {
+    {
+      const std::lock_guard lock(mutex_);
+      BERTH_CHECK_MSG(!ended_, "an event after the last one");
+      const bool admitted = std::holds_alternative<Admitted>(event);
+      BERTH_CHECK_MSG(!admitted || events_.empty(), "Admitted comes first");
+      const bool is_failed = std::holds_alternative<Failed>(event);
+      BERTH_CHECK_MSG(admitted || is_failed || !events_.empty(), "only Failed may come without Admitted");
+      const bool is_finished = !events_.empty() && std::holds_alternative<Finished>(events_.back());
+      const bool is_completed = std::holds_alternative<Completed>(event);
+      BERTH_CHECK_MSG(is_completed == is_finished || is_failed, "Completed comes right after Finished");
+      ended_ = is_completed || is_failed;
+      events_.push_back(event);
+    }
+    if (hook_) hook_(event);
+    const std::lock_guard lock(mutex_);
+    end_reached_ = ended_;
+    changed_.notify_all();
+  }
+
+  // Called on the engine thread for every event.
+  void set_hook(std::function<void(const StreamEvent&)> hook) { hook_ = std::move(hook); }
+
+  const RecordingSink& WaitForEnd() const {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return end_reached_; });
+    return *this;
+  }
+
+  bool ended() const {
+    const std::lock_guard lock(mutex_);
+    return end_reached_;
+  }
+  std::vector<StreamEvent> events() const {
+    const std::lock_guard lock(mutex_);
+    return events_;
+  }
+
+  template <typename Event>
+  std::vector<Event> All() const {
+    std::vector<Event> all;
+    for (const StreamEvent& event : events()) {
+      if (const Event* match = std::get_if<Event>(&event)) all.push_back(*match);
+    }
+    return all;
+  }
+  template <typename Event>
+  std::optional<Event> Only() const {
+    const std::vector<Event> all = All<Event>();
+    return all.size() == 1 ? std::optional(all.front()) : std::nullopt;
+  }
+
+  std::string text() const {
+    std::string text;
+    for (const TokenDelta& delta : All<TokenDelta>()) text += delta.text;
+    return text;
+  }
+  std::vector<TokenId> token_ids() const {
+    std::vector<TokenId> ids;
+    for (const TokenDelta& delta : All<TokenDelta>()) {
+      ids.insert(ids.end(), delta.token_ids.begin(), delta.token_ids.end());
+    }
+    return ids;
+  }
+  // How it ended: the finish reason where it completed, the refusal where it failed.
+  std::optional<FinishReason> finish_reason() const {
+    const auto finished = Only<Finished>();
+    return Only<Completed>().has_value() && finished.has_value() ? std::optional(finished->reason) : std::nullopt;
+  }
+  std::optional<RefusalReason> failure() const {
+    const auto failed = Only<Failed>();
+    return failed.has_value() ? std::optional(failed->refusal.reason) : std::nullopt;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::vector<StreamEvent> events_;
+  bool ended_ = false;
+  bool end_reached_ = false;
+  std::function<void(const StreamEvent&)> hook_;
+};
+
+class EngineFixture : public ::testing::Test {
+ protected:
+  struct Settings {
+    std::int32_t num_blocks = 16;
+    std::int32_t block_tokens = 4;
+    std::int32_t max_context_tokens = 64;
+    std::int32_t max_step_tokens = 4;
+    std::int32_t max_queued_requests = 8;
+    std::int32_t padding_ids = 5;
+    NextToken next_token = HashedLetter;
+    Duration step_time{};
+  };
+
+  void StartEngine() { StartEngine(Settings()); }
+  void StartEngine(const Settings& settings) {
+    BackendInfo info;
+    info.name = "fake";
+    info.pool = {.num_blocks = settings.num_blocks, .block_tokens = settings.block_tokens};
+    info.vocab_size = tokenizer.vocab_size() + settings.padding_ids;
+    info.max_context_tokens = settings.max_context_tokens;
+    info.max_step_tokens = settings.max_step_tokens;
+    engine.reset();
+    backend = std::make_unique<FakeBackend>(info, settings.next_token, &clock, settings.step_time);
+    engine = std::make_unique<Engine>(EngineOptions{.max_queued_requests = settings.max_queued_requests,
+                                                    .max_context_tokens = settings.max_context_tokens},
+                                      backend.get(), &tokenizer, &clock);
+  }
+
+  // A step that waits at a closed gate would keep the engine from ending.
+  void TearDown() override {
+    if (backend != nullptr) backend->OpenGate();
+  }
+
+  TokenizedRequest Request(std::string id, std::string_view prompt, std::int32_t max_output_tokens) const {
+    TokenizedRequest request;
+    request.spec.request_id = std::move(id);
+    request.spec.arrival = clock.Now();
+    request.spec.sampling.temperature = 0.0F;
+    request.spec.stopping.max_output_tokens = max_output_tokens;
+    request.prompt = Bytes(prompt);
+    return request;
+  }
+
+  std::optional<Refusal> TrySubmit(TokenizedRequest request, std::shared_ptr<EventSink> sink) {
+    auto ticket = engine->TakeTicket();
+    if (auto* refusal = std::get_if<Refusal>(&ticket)) return std::move(*refusal);
+    return engine->Submit(std::move(std::get<QueueTicket>(ticket)), std::move(request), std::move(sink));
+  }
+
+  std::shared_ptr<RecordingSink> Submit(TokenizedRequest request) {
+    auto sink = std::make_shared<RecordingSink>();
+    const std::optional<Refusal> refusal = TrySubmit(std::move(request), sink);
+    EXPECT_FALSE(refusal.has_value()) << refusal->message;
+    return sink;
+  }
+
+  // Runs it to its end. REQUIRES: the gate is open.
+  std::shared_ptr<RecordingSink> Run(TokenizedRequest request) {
+    auto sink = Submit(std::move(request));
+    sink->WaitForEnd();
+    return sink;
+  }
+
+  // Nothing is held, and a request that needs the whole pool runs.
+  void ExpectFullCapacity() {
+    const Engine::Load load = engine->load();
+    EXPECT_EQ(load.running_requests, 0);
+    EXPECT_EQ(load.queued_requests, 0);
+    EXPECT_EQ(load.held_blocks, 0);
+    EXPECT_EQ(load.reserved_blocks, 0);
+    backend->OpenGate();
+    const KvPoolShape pool = backend->info().pool;
+    const std::int32_t prompt_tokens = 5;
+    const std::int32_t output_tokens = pool.num_blocks * pool.block_tokens - prompt_tokens;
+    const auto sink = Run(Request("needs the whole pool", "whole", output_tokens));
+    EXPECT_EQ(sink->finish_reason(), FinishReason::kLength);
+    EXPECT_EQ(sink->Only<Admitted>()->reserved_blocks, pool.num_blocks);
+  }
+
+  FakeClock clock;
+  FakeTokenizer tokenizer;
+  std::unique_ptr<FakeBackend> backend;
+  std::unique_ptr<Engine> engine;
+};
+
+}  // namespace berth::test
