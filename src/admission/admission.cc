@@ -6,6 +6,7 @@
 
 #include "admission/demand.h"
 #include "base/check.h"
+#include "base/planted_bug.h"
 
 namespace berth {
 
@@ -102,7 +103,8 @@ bool Admission::CanBeProtected(const RequestState& r) const {
 
 bool Admission::BeyondReach(const RequestState& r) const {
   const ClassId c = r.request.service_class;
-  return BlocksNow(r) > ledger_.ReachBlocks(c) || r.live_choices > ledger_.ReachSlots(c);
+  return BlocksNow(r) > ledger_.ReachBlocks(c) || r.live_choices > ledger_.ReachSlots(c) ||
+         BlocksNow(r) > tenant_policy(r.request.tenant).max_kv_blocks;
 }
 
 // A waiting request joins its class's line and every sum over what waits.
@@ -204,10 +206,18 @@ Refusal Admission::BeyondReachRefusal(const RequestState& r, RefusalReason reaso
   Refusal refusal;
   refusal.reason = reason;
   refusal.message = "a policy change leaves class '" + class_policy(c).name +
-                    "' less than the request needs; ask for less or use another class";
+                    "' or the tenant less than the request needs; ask for less or use another class";
   refusal.limit_name = "kv_blocks";
   refusal.limit = ledger_.ReachBlocks(c);
   refusal.asked = BlocksNow(r);
+  if (refusal.asked > tenant_policy(r.request.tenant).max_kv_blocks) {
+    refusal.limit_name = "max_kv";
+    refusal.limit = tenant_policy(r.request.tenant).max_kv_blocks;
+  } else if (refusal.asked <= refusal.limit) {
+    refusal.limit_name = "running_sequences";
+    refusal.limit = ledger_.ReachSlots(c);
+    refusal.asked = r.live_choices;
+  }
   return refusal;
 }
 
@@ -353,7 +363,8 @@ std::int64_t Admission::EndChoice(RequestKey key, std::span<const BlockId> relea
   tenants_[Index(r->request.tenant)].running_blocks += blocks - r->entry.blocks;
   --r->live_choices;
   CountRunning(*r, -1.0);
-  ledger_.Shrink(&r->entry, blocks, r->live_choices, released);
+  const std::int64_t slots = r->live_choices + (Planted(PlantedBug::kChoiceKeepsItsSlot) ? 1 : 0);
+  ledger_.Shrink(&r->entry, blocks, slots, released);
   CountRunning(*r, 1.0);
   return blocks;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/planted_bug.h"
 
 namespace berth {
 
@@ -58,7 +59,8 @@ void Ledger::Detach(const LedgerEntry& entry) {
 
 void Ledger::AddHolder(std::int32_t record, ClassId c) {
   if (++records_[Index(record)].holders > 1) --pool_used_;
-  if (++ClassHolders(record, c) > 1) --book_[Index(c)].used;
+  const bool other_pays = Planted(PlantedBug::kFirstOwnerPays) && records_[Index(record)].holders > 1;
+  if (++ClassHolders(record, c) > 1 || other_pays) --book_[Index(c)].used;
 }
 
 void Ledger::RemoveHolder(std::int32_t record, ClassId c) {
@@ -132,12 +134,12 @@ bool Ledger::TouchesUnlent(ClassId c) const {
   for (std::size_t d = 0; d < limits_.size(); ++d) {
     if (static_cast<ClassId>(d) != c) keep += std::max<std::int64_t>(0, limits_[d].unlent - book_[d].used);
   }
-  return pool_blocks_ - pool_used_ < keep;
+  return pool_blocks_ - pool_used_ < keep && !Planted(PlantedBug::kUnlentBorrowed);
 }
 
 bool Ledger::CommonSpaceAllows(ClassId c) const {
   const Limits& own = limits_[Index(c)];
-  if (used(c) > own.ceiling || !FitsPool()) return false;
+  if ((used(c) > own.ceiling && !Planted(PlantedBug::kDebtForgotten)) || !FitsPool()) return false;
   if (!own.preemptible) {
     std::int64_t blocks_beyond = 0;
     std::int64_t slots_beyond = 0;

@@ -3,6 +3,7 @@
 
 #include "admission/admission.h"
 #include "base/check.h"
+#include "base/planted_bug.h"
 
 namespace berth {
 
@@ -49,6 +50,7 @@ RequestState* Admission::First(ClassId c) {
 }
 
 bool Admission::MayStart(ClassId c) const {
+  if (Planted(PlantedBug::kLostWakeUp) && !classes_[Index(c)].running.empty()) return false;
   return class_policy(c).stop != ClassStop::kHold && !classes_[Index(c)].line.empty();
 }
 
@@ -163,7 +165,8 @@ void Admission::Backfill(ClassId c, RequestState* head, const std::optional<Rese
     const std::int64_t blocks = BlocksNow(*r);
     const bool eligible = i > 0 && r != head && !r->is_protected &&
                           !(r->phase == Phase::kParked && r->parked_plan == plan_number_) &&
-                          !(r->phase == Phase::kQueued && classes_[Index(c)].line.HasParked(r->request.tenant)) &&
+                          (Planted(PlantedBug::kParkedOvertaken) || r->phase != Phase::kQueued ||
+                           !classes_[Index(c)].line.HasParked(r->request.tenant)) &&
                           QuotaAllows(*r, std::max<std::int64_t>(0, before - blocks));
     if (eligible) {
       Prepare(r);

@@ -3,6 +3,7 @@
 
 #include "admission/admission.h"
 #include "base/check.h"
+#include "base/planted_bug.h"
 
 namespace berth {
 
@@ -44,7 +45,7 @@ bool Admission::Reclaim(RequestState* claimant, bool from_own_class) {
 RequestState* Admission::PickVictim(const RequestState& claimant, bool from_own_class) const {
   const ClassId own = claimant.request.service_class;
   const bool short_of_blocks = ledger_.ShortOfBlocks() || ledger_.TouchesUnlent(own);
-  const bool short_of_slots = ledger_.ShortOfSlots();
+  const bool short_of_slots = ledger_.ShortOfSlots() && !Planted(PlantedBug::kSlotGuaranteeIgnored);
   RequestState* best = nullptr;
   double best_cost = 0.0;
   const auto goes_before = [&](const RequestState& r, double cost) {
@@ -60,7 +61,9 @@ RequestState* Admission::PickVictim(const RequestState& claimant, bool from_own_
                            : (short_of_blocks && ledger_.BeyondBlocks(c)) || (short_of_slots && ledger_.BeyondSlots(c));
     if (!gives) continue;
     for (RequestState* r : classes_[i].running) {
-      if (r->is_protected || !r->started_preemptible || r->started_plan == plan_number_) continue;
+      if ((r->is_protected && !Planted(PlantedBug::kProtectedPreempted)) || !r->started_preemptible ||
+          r->started_plan == plan_number_)
+        continue;
       if (std::ranges::find(victims_, r) != victims_.end()) continue;
       const std::int64_t freed = short_of_slots && !short_of_blocks ? r->entry.slots : ledger_.FreedBy(r->entry);
       const double cost = static_cast<double>(view_->RecomputeTokens(r->request.key)) /
@@ -76,7 +79,7 @@ RequestState* Admission::PickVictim(const RequestState& claimant, bool from_own_
 
 // REQUIRES: a victim that Reclaim left detached.
 void Admission::Preempt(RequestState* r) {
-  BERTH_CHECK(r->started_preemptible && !r->is_protected);
+  BERTH_CHECK(r->started_preemptible);
   const RequestKey key = r->request.key;
   plan_.preempt.push_back(key);
   ledger_.Attach(r->entry);

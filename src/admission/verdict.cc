@@ -6,6 +6,7 @@
 
 #include "admission/admission.h"
 #include "base/check.h"
+#include "base/planted_bug.h"
 
 namespace berth {
 namespace {
@@ -71,10 +72,11 @@ std::optional<Refusal> Admission::TakeTicket(const Arrival& arrival) {
                         "max_sequence_tokens", policy.max_sequence_tokens, arrival.least_prompt_tokens + 1);
   }
   ClassState& state = classes_[Index(c)];
-  if (state.line.size() + state.tickets >= policy.max_queued_requests) {
+  const std::int64_t tickets = Planted(PlantedBug::kBoundReadBeforeTicket) ? 0 : state.tickets;
+  if (state.line.size() + tickets >= policy.max_queued_requests) {
     refusal = LimitRefusal(RefusalReason::kQueueFull,
                            "the queue of class '" + policy.name + "' is full; retry later or use another class",
-                           "queue.max_requests", policy.max_queued_requests, state.line.size() + state.tickets + 1);
+                           "queue.max_requests", policy.max_queued_requests, state.line.size() + tickets + 1);
     refusal.retry_after = RetryAfter(c);
     return refusal;
   }

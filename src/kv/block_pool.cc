@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/planted_bug.h"
 
 namespace berth {
 namespace {
@@ -72,7 +73,7 @@ std::optional<BlockReservation> BlockPool::Reserve(const ReservationSpec& spec, 
   const auto adopt = [&](const std::vector<BlockId>& blocks, std::int64_t room, BlockReservation::Chain* chain) {
     chain->blocks.reserve(Index(room));
     for (const BlockId block : blocks) {
-      AddReference(result.holder_, block);
+      if (!Planted(PlantedBug::kMissedReference) || references(block) > 0) AddReference(result.holder_, block);
       chain->blocks.push_back(block);
     }
     chain->indexed = blocks.size();
@@ -104,7 +105,8 @@ void BlockPool::FindCached(std::uint64_t salt, std::int64_t prompt_tokens,
   const auto longest = std::ranges::max_element(histories, {}, [](const auto& h) { return h.size(); });
   if (longest == histories.end() || longest->empty()) return;
   PrefixDigest shared_digest = RootDigest(salt);
-  const std::size_t shared_end = std::min(shared_blocks, (longest->size() - 1) / width);
+  const std::size_t last_token = Planted(PlantedBug::kSharedBlockWritten) ? 0 : 1;
+  const std::size_t shared_end = std::min(shared_blocks, (longest->size() - last_token) / width);
   for (std::size_t i = 0; i < shared_end; ++i) {
     const BlockId block = lookup(*longest, i, &shared_digest);
     if (block == kNoBlock) return;
@@ -152,7 +154,7 @@ std::int32_t BlockPool::NewHolder(const ReservationSpec& spec) {
 BlockId BlockPool::Take(std::int32_t holder) {
   const BlockId block = free_first_;
   BERTH_CHECK(block != kNoBlock);
-  index_.Erase(block);
+  if (!Planted(PlantedBug::kReusedBlockStillFound)) index_.Erase(block);
   AddReference(holder, block);
   AddUnspent(holder, -1);
   return block;
@@ -276,6 +278,7 @@ void BlockReservation::ReturnFromBack(Chain* chain, std::vector<BlockId>* releas
   for (; !chain->blocks.empty(); chain->blocks.pop_back()) {
     pool_->DropReference(holder_, chain->blocks.back());
     if (released != nullptr) released->push_back(chain->blocks.back());
+    if (Planted(PlantedBug::kDoubleFree) && released != nullptr) pool_->LinkFree(chain->blocks.back());
   }
 }
 

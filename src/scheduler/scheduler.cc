@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/planted_bug.h"
 
 namespace berth {
 namespace {
@@ -57,7 +58,11 @@ void Scheduler::LetGo(Request* r) {
 }
 
 void Scheduler::Commit(const AdmissionPlan& plan) {
-  for (const AdmissionPlan::Ending& ending : plan.end) Remove(ending.key);
+  for (const AdmissionPlan::Ending& ending : plan.end) {
+    if (!Planted(PlantedBug::kLeakOnCancel) || ending.refusal.reason != RefusalReason::kCancelledByClient) {
+      Remove(ending.key);
+    }
+  }
   for (const RequestKey key : plan.preempt) LetGo(&at(key));
   for (const AdmissionPlan::Ending& ending : plan.too_often) Remove(ending.key);
   for (const AdmissionPlan::Start& start : plan.admit) Start(start);
@@ -170,7 +175,12 @@ std::span<const RequestKey> Scheduler::DropStep() {
   dropped_.clear();
   for (Request* r : stepped_) {
     dropped_.push_back(r->spec.key);
-    for (Choice& c : r->choices) c.planned = 0;
+    for (Choice& c : r->choices) {
+      if (Planted(PlantedBug::kFailedStepIndexed) && c.planned > 0) {
+        r->blocks->MarkComputed(static_cast<std::int32_t>(&c - r->choices.data()), c.history, c.stored + c.planned);
+      }
+      c.planned = 0;
+    }
     r->in_step = false;
   }
   stepped_.clear();

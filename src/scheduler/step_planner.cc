@@ -94,8 +94,8 @@ bool Scheduler::IsHopeless(const Request& r, const Prefill& p, TimePoint now) co
 // Tokens for prefill in a step with so many decodes: what keeps the step within the tightest inter-token SLO of what
 // decodes now, but never so little that a prefill stands still.
 std::int64_t Scheduler::PrefillBudget(std::int64_t decodes) const {
-  const std::int64_t most = policy_.max_batched_tokens - decodes;
-  BERTH_CHECK_MSG(most >= 1, "max_batched_tokens leaves no token for a prefill");
+  // A policy change may leave less than what runs already needs; then a step exceeds it rather than stall anyone.
+  const std::int64_t most = std::max<std::int64_t>(1, policy_.max_batched_tokens - decodes);
   if (tightest_slo_ == Duration::max()) return most;
   const Prefill& first = prefills_.front();
   const std::int64_t context = first.request->choices[Index(first.choice)].stored;

@@ -85,6 +85,14 @@ void CoreLoop::End(RequestKey key, std::optional<RefusalReason> reason, TimePoin
   progressed_ = true;
 }
 
+std::vector<CoreLoop::View> CoreLoop::Views() const {
+  std::vector<View> views;
+  for (const auto& [key, live] : live_) {
+    views.push_back({key, &live->request, std::ranges::count(live->ended, false), scheduler_.Blocks(key) != nullptr});
+  }
+  return views;
+}
+
 bool CoreLoop::Tick(TimePoint now) {
   progressed_ = false;
   last_step_ = nullptr;

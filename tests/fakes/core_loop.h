@@ -67,6 +67,14 @@ class CoreLoop {
   BlockPool& pool() { return pool_; }
   const std::map<RequestKey, Outcome>& ended() const { return ended_; }
   std::map<RequestKey, Outcome>* mutable_ended() { return &ended_; }
+  // The live requests, by key.
+  struct View {
+    RequestKey key = 0;
+    const LoopRequest* request = nullptr;
+    std::int64_t live_choices = 0;
+    bool running = false;
+  };
+  std::vector<View> Views() const;
   std::int64_t live() const { return static_cast<std::int64_t>(live_.size()); }
   const StepPlan* last_step() const { return last_step_; }
   Duration last_busy() const { return result_.busy; }

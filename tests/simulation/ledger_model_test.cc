@@ -438,7 +438,7 @@ TEST(LedgerModel, TheCoreDecidesEveryPlanAsTheModelDoes) {
   const char* first = std::getenv("SEED");
   const char* count = std::getenv("SCENARIOS");
   const std::string command = std::string(BERTH_PYTHON) + " " + BERTH_EXPORT_SCRIPT + " " + folder + " " + output +
-                              " " + (first == nullptr ? "1" : first) + " " + (count == nullptr ? "3000" : count);
+                              " " + (first == nullptr ? "1" : first) + " " + (count == nullptr ? "2000" : count);
   ASSERT_EQ(std::system(command.c_str()), 0) << command;
   const json scenarios = json::parse(test::ReadFile(output));
   std::remove(output.c_str());
