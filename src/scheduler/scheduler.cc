@@ -138,6 +138,7 @@ std::span<const DrawnToken> Scheduler::ApplyStep(const StepResult& result) {
       Choice& c = r->choices[q];
       if (c.planned == 0) continue;
       all_decoded = all_decoded && IsDecoding(*r, c);
+      recomputed_tokens_ += std::clamp<std::int64_t>(c.highest_stored - c.stored, 0, c.planned);
       c.stored += c.planned;
       c.highest_stored = std::max(c.highest_stored, c.stored);
       computed_tokens_ += c.planned;

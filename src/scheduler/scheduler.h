@@ -108,7 +108,8 @@ class Scheduler final : public PoolView {
   std::int64_t running_requests() const { return static_cast<std::int64_t>(running_.size()); }
   // A running request's blocks; null while it waits.
   const BlockReservation* Blocks(RequestKey key) const;
-  std::int64_t computed_tokens() const { return computed_tokens_; }  // ever, recomputation included
+  std::int64_t computed_tokens() const { return computed_tokens_; }      // ever, recomputation included
+  std::int64_t recomputed_tokens() const { return recomputed_tokens_; }  // lost to a preemption and computed again
 
  private:
   struct Choice {
@@ -176,6 +177,7 @@ class Scheduler final : public PoolView {
   std::vector<RequestKey> dropped_;
   std::vector<StepsLeft> moved_ends_;
   std::int64_t computed_tokens_ = 0;
+  std::int64_t recomputed_tokens_ = 0;
 };
 
 }  // namespace berth

@@ -7,5 +7,7 @@ namespace berth::test {
 
 // Calls of operator new so far, all threads.
 std::int64_t Allocations();
+// Bytes taken and not yet given back, as the allocator rounds them.
+std::int64_t AllocatedBytes();
 
 }  // namespace berth::test

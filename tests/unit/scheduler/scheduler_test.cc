@@ -352,6 +352,46 @@ TEST_F(SchedulerTest, DecodingAllocatesNothing) {
   for (RequestKey key = 0; key < 8; ++key) scheduler.Remove(key);
 }
 
+TEST_F(SchedulerTest, RecomputedTokensAreReportedAndBounded) {
+  Use({64, 4}, TwoClasses());
+  Arrive(Ask(1, Prompt(40), 120));
+  for (int i = 0; i < 6; ++i) Tick();
+  Arrive(Ask(0, Prompt(100, 900), 40));
+  Drain();
+  const std::int64_t recomputed = loop->scheduler().recomputed_tokens();
+  EXPECT_GT(recomputed, 0);
+  EXPECT_LE(recomputed, 40 + 6) << "what it had computed when it was preempted";
+}
+
+TEST(SchedulerMemory, AQueuedRequestTakesLessThanOneKibibyteBesideItsTokens) {
+  Policy policy = TwoClasses();
+  for (ClassPolicy& c : policy.classes) c.max_queued_requests = 100000;
+  BlockPool pool({64, 4}, 2);
+  Admission admission({64, 4}, policy);
+  Scheduler scheduler(&pool, policy);
+  SamplingSpec sampling;
+  constexpr std::int64_t kRequests = 10000;
+  constexpr std::int64_t kPromptTokens = 30;
+  const std::int64_t before = test::AllocatedBytes();
+  for (RequestKey key = 0; key < kRequests; ++key) {
+    AdmissionRequest request;
+    request.key = key;
+    request.prompt_tokens = kPromptTokens;
+    request.max_output_tokens = 10;
+    request.deadline = At(1000000 + key);
+    ASSERT_FALSE(admission.TakeTicket({0, 0, 1, false, 1}).has_value());
+    ASSERT_FALSE(admission.Submit(request, At(0)).has_value());
+    ScheduledRequest scheduled;
+    scheduled.key = key;
+    scheduled.prompt = Prompt(kPromptTokens);
+    scheduled.max_output_tokens = 10;
+    scheduled.sampling = &sampling;
+    scheduler.Add(std::move(scheduled));
+  }
+  const std::int64_t tokens = kPromptTokens * static_cast<std::int64_t>(sizeof(TokenId));
+  EXPECT_LT((test::AllocatedBytes() - before) / kRequests - tokens, 1024);
+}
+
 TEST_F(SchedulerTest, APrefillThatCannotMeetItsDeadlineEvenAloneIsEnded) {
   Use({200, 4}, [] {
     Policy policy = TwoClasses(16);
