@@ -77,6 +77,15 @@ ClassPolicy Class(const std::string& name, std::int32_t priority, std::int64_t g
   return c;
 }
 
+int failures = 0;
+
+// What must come out.
+void Require(bool holds, const char* promise) {
+  if (holds) return;
+  std::fprintf(stderr, "FAILED: %s\n", promise);
+  ++failures;
+}
+
 double Quantile(std::vector<double> values, double q) {
   if (values.empty()) return 0.0;
   std::ranges::sort(values);
@@ -205,6 +214,11 @@ void FloodExperiment() {
   std::printf("Of %lld computed tokens %lld (%.1f %%) were computed again after a preemption.\n\n",
               static_cast<long long>(with.computed), static_cast<long long>(with.recomputed),
               100.0 * static_cast<double>(with.recomputed) / static_cast<double>(with.computed));
+  Require(with.refused == 0, "no interactive request within the guarantee is refused");
+  Require(Quantile(with.waits, 0.99) <= 2.0 * with.longest_step, "interactive p99 wait within a step and a preemption");
+  Require(static_cast<double>(with.batch_tokens) >= 0.95 * static_cast<double>(batch_alone.batch_tokens),
+          "batch keeps 95 % of its throughput in what is left");
+  Require(Quantile(without.waits, 0.99) > 10.0 * Quantile(with.waits, 0.99), "without reservations it is far worse");
 }
 
 void FairnessExperiment() {
@@ -250,6 +264,7 @@ void FairnessExperiment() {
                 service[t], 100.0 * service[t] / (service[0] + service[1]));
   }
   std::printf("\n");
+  Require(std::abs(service[0] / (service[0] + service[1]) - 0.5) <= 0.025, "service within 5 % of the weights");
 }
 
 struct Load {
@@ -325,14 +340,19 @@ void OverloadExperiment() {
   std::printf(
       "\nJudged goodput is %.0f %% of the goodput at capacity and %.1f times that of first come first served.\n",
       100.0 * judged.goodput / capacity.goodput, judged.goodput / std::max(1e-9, fcfs.goodput));
+  Require(judged.goodput >= 0.9 * capacity.goodput, "goodput under overload is 90 % of that at capacity");
+  Require(judged.goodput >= 2.0 * fcfs.goodput, "and twice that of first come first served");
 }
 
 }  // namespace
+
+int RunExperiments() {
+  FloodExperiment();
+  FairnessExperiment();
+  OverloadExperiment();
+  return failures == 0 ? 0 : 1;
+}
+
 }  // namespace berth
 
-int main() {
-  berth::FloodExperiment();
-  berth::FairnessExperiment();
-  berth::OverloadExperiment();
-  return 0;
-}
+int main() { return berth::RunExperiments(); }
