@@ -6,7 +6,11 @@ JOBS   ?= 2
 # A GGUF file of your own instead of the default model: make run MODEL=path
 MODEL  ?=
 
-.PHONY: help run test build model asan tsan lint format bench clean packages test-packages
+# How much make simtest simulates, and from which seed on.
+REQUESTS ?= 200000
+SEED     ?= 1
+
+.PHONY: help run test simtest build model asan tsan lint format bench clean packages test-packages
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +47,11 @@ lint:  ## clang-format and clang-tidy, warnings as errors
 
 format:  ## Rewrite the sources in the project's format
 	git ls-files '*.h' '*.cc' | xargs -r clang-format -i
+
+simtest: test-packages  ## Random workloads with faults against the core: REQUESTS=1000000 SEED=1
+	cmake --preset $(PRESET) >/dev/null
+	cmake --build $(BUILD) -j$(JOBS) --target simtest
+	REQUESTS=$(REQUESTS) SEED=$(SEED) $(BUILD)/bin/simtest
 
 clean:  ## Remove what was built
 	rm -rf build

@@ -1,11 +1,15 @@
-// Refusals as values. A client's fault or a full queue is an answer, not an error of ours.
+// What admission is asked and what it answers, as values. A client's fault or a full queue is an answer, not an error
+// of ours.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "berth/clock.h"
+#include "berth/policy.h"
+#include "berth/units.h"
 
 namespace berth {
 
@@ -22,6 +26,15 @@ enum class RefusalReason : std::uint8_t {
   kCancelledByClient,
   kDraining,
   kBackendFault,
+  kUnknownClass,
+  kClassNotAllowed,
+  kClassOnHold,
+  kTenantQuotaExceeded,
+  kKvCapacityExhausted,
+  kQueueTimeout,
+  kShed,
+  kDeadlineInfeasible,
+  kPreemptedTooOften,
 };
 
 // "QUEUE_FULL" and so on: stable, what clients match on.
@@ -47,6 +60,24 @@ constexpr const char* RefusalReasonName(RefusalReason reason) {
       return "DRAINING";
     case RefusalReason::kBackendFault:
       return "BACKEND_FAULT";
+    case RefusalReason::kUnknownClass:
+      return "UNKNOWN_CLASS";
+    case RefusalReason::kClassNotAllowed:
+      return "CLASS_NOT_ALLOWED";
+    case RefusalReason::kClassOnHold:
+      return "CLASS_ON_HOLD";
+    case RefusalReason::kTenantQuotaExceeded:
+      return "TENANT_QUOTA_EXCEEDED";
+    case RefusalReason::kKvCapacityExhausted:
+      return "KV_CAPACITY_EXHAUSTED";
+    case RefusalReason::kQueueTimeout:
+      return "QUEUE_TIMEOUT";
+    case RefusalReason::kShed:
+      return "SHED";
+    case RefusalReason::kDeadlineInfeasible:
+      return "DEADLINE_INFEASIBLE";
+    case RefusalReason::kPreemptedTooOften:
+      return "PREEMPTED_TOO_OFTEN";
   }
   return "?";
 }
@@ -63,6 +94,60 @@ struct Refusal {
   std::int64_t asked = 0;
   // When to come back; absent where a retry cannot help.
   std::optional<Duration> retry_after;
+};
+
+// What is known of a request before its prompt is tokenized.
+struct Arrival {
+  ClassId service_class = 0;  // an index outside the policy = a class nobody knows
+  TenantId tenant = 0;
+  std::int32_t n = 1;
+  bool duplicate_id = false;             // a live request of the tenant has this request id
+  std::int64_t least_prompt_tokens = 1;  // bytes ÷ the longest token
+};
+
+// A request as admission sees it. `overload` is its class's, resolved when it arrived.
+struct AdmissionRequest {
+  RequestKey key = 0;
+  ClassId service_class = 0;
+  TenantId tenant = 0;
+  std::int64_t prompt_tokens = 1;
+  std::int64_t max_output_tokens = 1;
+  std::int32_t n = 1;  // sequences: one slot each
+  TimePoint arrival{};
+  TimePoint deadline = kNoDeadline;
+  Overload overload = Overload::kQueue;
+  // Predicted time from its start until what its class requires before the deadline is there; 0 = nothing is predicted,
+  // and only the deadline itself refuses it.
+  Duration needed_time{};
+  // Predicted time from its start to its end, other requests running beside it.
+  Duration service_time{};
+};
+
+// What one plan decided. The caller commits it whole: first what ends and what is preempted, in this order, then what
+// starts.
+struct AdmissionPlan {
+  struct Start {
+    RequestKey key = 0;
+    std::int64_t reserved_blocks = 0;
+    bool resumed = false;
+  };
+  struct Ending {
+    RequestKey key = 0;
+    Refusal refusal;
+  };
+  std::vector<Ending>
+      end;  // by key: timeouts, deadlines, cancels, refusals; running ones among them give back their blocks
+  // In the order picked. Each gives back its blocks and waits, parked, or ends where `too_often` names it.
+  std::vector<RequestKey> preempt;
+  std::vector<Ending> too_often;  // of `preempt`
+  std::vector<Start> admit;       // in the order started
+
+  void Clear() {
+    end.clear();
+    preempt.clear();
+    too_often.clear();
+    admit.clear();
+  }
 };
 
 }  // namespace berth

@@ -45,15 +45,25 @@ struct LogitRow {
   SamplingInput sampling;                   // unused when target is set
 };
 
+// A block's K and V copied to another block before any row of the step writes.
+struct BlockCopy {
+  BlockId from = kNoBlock;
+  BlockId to = kNoBlock;
+};
+
 struct StepPlan {
   std::int64_t step = 0;  // rising by one
+  // Where the choices of a group part, each gets the prompt's partial block. In any order: no `to` twice, none a
+  // `from`.
+  std::vector<BlockCopy> block_copies;
   std::vector<TokenId> token_ids;
   std::vector<BlockId> block_ids;
   std::vector<StepRow> rows;         // disjoint token ranges that cover token_ids in order
-  std::vector<LogitRow> logit_rows;  // ascending token_index
+  std::vector<LogitRow> logit_rows;  // ascending token_index; equal ones where choices part
 
   // Empties the lists and keeps their memory, so that a planner can refill it without allocating.
   void Clear() {
+    block_copies.clear();
     token_ids.clear();
     block_ids.clear();
     rows.clear();

@@ -1,6 +1,7 @@
 #include "admission/demand.h"
 
 #include "base/check.h"
+#include "base/planted_bug.h"
 #include "berth/units.h"
 
 namespace berth {
@@ -11,7 +12,8 @@ std::int64_t WorstBlocks(std::int64_t prompt_tokens, std::int64_t max_output_tok
   // Without a second output token nothing is stored after the prompt, so no fork ever needs a block of its own.
   if (max_output_tokens == 1) return CeilDiv(prompt_tokens, block_tokens);
   const std::int64_t shared_blocks = prompt_tokens / block_tokens;
-  const std::int64_t stored_tokens = prompt_tokens + max_output_tokens - 1;
+  const std::int64_t stored_tokens =
+      prompt_tokens + max_output_tokens - 1 - (Planted(PlantedBug::kDemandOffByOne) ? 1 : 0);
   return shared_blocks + n * (CeilDiv(stored_tokens, block_tokens) - shared_blocks);
 }
 

@@ -145,7 +145,12 @@ void Engine::Impl::EndOverdue(TimePoint now) {
 void Engine::Impl::StartNext(TimePoint now) {
   std::optional<QueuedRequest> next = queue_.StartFirst();
   if (!next.has_value()) return;
-  std::optional<BlockReservation> blocks = pool_.Reserve(next->demand.worst_blocks);
+  // One request at a time shares nothing with anyone: no block is entered as computed, so the salt does not matter.
+  ReservationSpec spec;
+  spec.request = next_sequence_;
+  spec.blocks = next->demand.worst_blocks;
+  spec.shared_blocks = next->demand.prompt_tokens / pool_.shape().block_tokens;
+  std::optional<BlockReservation> blocks = pool_.Reserve(spec, /*salt=*/0);
   BERTH_CHECK_MSG(blocks.has_value(), "Submit lets in nothing that the empty pool cannot hold");
   running_ = std::make_unique<RunningRequest>(setting_, *std::move(next), *std::move(blocks), next_sequence_++, now);
   PublishBlocks();
@@ -203,8 +208,8 @@ void Engine::Impl::End(StreamEvent last_event) {
 
 void Engine::Impl::PublishBlocks() {
   const std::lock_guard lock(blocks_mutex_);
-  held_blocks_ = pool_.held_blocks();
-  reserved_blocks_ = pool_.held_blocks() + pool_.unspent_blocks();
+  held_blocks_ = pool_.live_blocks();
+  reserved_blocks_ = pool_.live_blocks() + pool_.unspent_blocks();
 }
 
 QueueTicket::QueueTicket(Engine* engine) : engine_(engine) {}

@@ -46,12 +46,12 @@ void RunningRequest::PlanStep(TimePoint now, StepPlan* plan) {
   BERTH_CHECK(!finished_ && planned_tokens_ == 0);
   // After the prompt exactly one token is not stored yet: the last one drawn.
   planned_tokens_ = std::min(history_.size() - stored_tokens_, static_cast<std::size_t>(setting_.max_step_tokens));
-  blocks_.CoverTokens(static_cast<std::int64_t>(stored_tokens_ + planned_tokens_));
+  blocks_.Cover(/*choice=*/0, static_cast<std::int64_t>(stored_tokens_ + planned_tokens_));
   meter_.SetHeldBlocks(blocks_.held(), now);
 
   const auto new_tokens = std::span(history_).subspan(stored_tokens_, planned_tokens_);
   plan->token_ids.assign(new_tokens.begin(), new_tokens.end());
-  plan->block_ids.assign(blocks_.block_table().begin(), blocks_.block_table().end());
+  blocks_.AppendTable(/*choice=*/0, &plan->block_ids);
   plan->rows.push_back({.sequence = sequence_,
                         .first_position = static_cast<std::int32_t>(stored_tokens_),
                         .token_begin = 0,

@@ -54,7 +54,10 @@ Refusal DrainingRefusal() {
 grpc::StatusCode StatusCodeOf(RefusalReason reason) {
   switch (reason) {
     case RefusalReason::kInvalidRequest:
+    case RefusalReason::kUnknownClass:
       return grpc::StatusCode::INVALID_ARGUMENT;
+    case RefusalReason::kClassNotAllowed:
+      return grpc::StatusCode::PERMISSION_DENIED;
     case RefusalReason::kUnimplemented:
       return grpc::StatusCode::UNIMPLEMENTED;
     case RefusalReason::kModelNotFound:
@@ -62,15 +65,23 @@ grpc::StatusCode StatusCodeOf(RefusalReason reason) {
     case RefusalReason::kRequestTooLarge:
       return grpc::StatusCode::INVALID_ARGUMENT;
     case RefusalReason::kQueueFull:
+    case RefusalReason::kQueueTimeout:
+    case RefusalReason::kShed:
+    case RefusalReason::kTenantQuotaExceeded:
+    case RefusalReason::kKvCapacityExhausted:
       return grpc::StatusCode::RESOURCE_EXHAUSTED;
     case RefusalReason::kDuplicateRequestId:
       return grpc::StatusCode::ALREADY_EXISTS;
     case RefusalReason::kDeadlineExceeded:
+    case RefusalReason::kDeadlineInfeasible:
       return grpc::StatusCode::DEADLINE_EXCEEDED;
     case RefusalReason::kCancelledByClient:
       return grpc::StatusCode::CANCELLED;
     case RefusalReason::kDraining:
+    case RefusalReason::kClassOnHold:
       return grpc::StatusCode::UNAVAILABLE;
+    case RefusalReason::kPreemptedTooOften:
+      return grpc::StatusCode::ABORTED;
     case RefusalReason::kBackendFault:
       return grpc::StatusCode::INTERNAL;
   }

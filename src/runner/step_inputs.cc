@@ -5,7 +5,9 @@
 namespace berth {
 
 StepInputs::StepInputs(const StepLimits& limits)
-    : limits_(limits), writers_(static_cast<std::size_t>(limits.pool.num_blocks)) {
+    : limits_(limits),
+      writers_(static_cast<std::size_t>(limits.pool.num_blocks)),
+      copied_to_(static_cast<std::size_t>(limits.pool.num_blocks)) {
   const auto tokens = static_cast<std::size_t>(limits.max_step_tokens);
   sequences_.reserve(tokens);
   positions_.reserve(tokens);
@@ -28,6 +30,7 @@ void StepInputs::Pack(const StepPlan& plan) {
   for (std::int32_t i = 0; i < rows; ++i) ClaimWrittenBlocks(plan, i);
   for (std::int32_t i = 0; i < rows; ++i) CheckNobodyElseUsesThem(plan, i);
   PackLogitRows(plan);
+  PackBlockCopies(plan);
 }
 
 void StepInputs::PackRow(const StepPlan& plan, const StepRow& row) {
@@ -91,6 +94,21 @@ void StepInputs::PackLogitRows(const StepPlan& plan) {
     }
   }
   logit_rows_ = plan.logit_rows;
+}
+
+// Copies may run in any order: no block is the target of two, and none is both source and target.
+void StepInputs::PackBlockCopies(const StepPlan& plan) {
+  for (const BlockCopy& copy : plan.block_copies) {
+    BERTH_CHECK(copy.from >= 0 && copy.from < limits_.pool.num_blocks);
+    BERTH_CHECK(copy.to >= 0 && copy.to < limits_.pool.num_blocks);
+    std::int64_t& stamp = copied_to_[static_cast<std::size_t>(copy.to)];
+    BERTH_CHECK(stamp != stamp_);
+    stamp = stamp_;
+  }
+  for (const BlockCopy& copy : plan.block_copies) {
+    BERTH_CHECK(copied_to_[static_cast<std::size_t>(copy.from)] != stamp_);
+  }
+  block_copies_ = plan.block_copies;
 }
 
 }  // namespace berth

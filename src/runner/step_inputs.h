@@ -41,6 +41,7 @@ class StepInputs {
   std::span<const TokenId> token_ids() const { return token_ids_; }
   std::span<const SequenceInput> sequences() const { return sequences_; }
   std::span<const LogitRow> logit_rows() const { return logit_rows_; }
+  std::span<const BlockCopy> block_copies() const { return block_copies_; }
   // Per token: its position in its sequence, and where its K and V go (block id · block_tokens + place in the block).
   std::span<const std::int32_t> positions() const { return positions_; }
   std::span<const std::int64_t> slots() const { return slots_; }
@@ -50,10 +51,12 @@ class StepInputs {
   void ClaimWrittenBlocks(const StepPlan& plan, std::int32_t row_index);
   void CheckNobodyElseUsesThem(const StepPlan& plan, std::int32_t row_index) const;
   void PackLogitRows(const StepPlan& plan);
+  void PackBlockCopies(const StepPlan& plan);
 
   const StepLimits limits_;
   std::span<const TokenId> token_ids_;
   std::span<const LogitRow> logit_rows_;
+  std::span<const BlockCopy> block_copies_;
   std::vector<SequenceInput> sequences_;
   std::vector<std::int32_t> positions_;
   std::vector<std::int64_t> slots_;
@@ -65,6 +68,7 @@ class StepInputs {
     std::int32_t table_index = 0;
   };
   std::vector<Writer> writers_;
+  std::vector<std::int64_t> copied_to_;  // per block of the pool: the stamp of the last step that copied to it
   std::int64_t stamp_ = 0;
 };
 

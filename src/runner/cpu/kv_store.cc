@@ -12,15 +12,13 @@ absl::StatusOr<KvStore> KvStore::Create(const KvShape& shape, KvDtype dtype, con
   store.shape_ = shape;
   store.pool_ = pool;
   store.element_ = dtype == KvDtype::kFloat32 ? cpu::KvElement::kF32 : cpu::KvElement::kBF16;
-  const std::size_t block_bytes =
-      static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(store.HeadStride()) * store.ElementBytes();
   const auto lay_out = [&](std::byte* base) {
     MemoryLayout layout(base);
     store.keys_.clear();
     store.values_.clear();
     for (std::int32_t layer = 0; layer < shape.layers; ++layer) {
-      store.keys_.push_back(layout.Take<std::byte>(static_cast<std::size_t>(pool.num_blocks), block_bytes));
-      store.values_.push_back(layout.Take<std::byte>(static_cast<std::size_t>(pool.num_blocks), block_bytes));
+      store.keys_.push_back(layout.Take<std::byte>(static_cast<std::size_t>(pool.num_blocks), store.BlockBytes()));
+      store.values_.push_back(layout.Take<std::byte>(static_cast<std::size_t>(pool.num_blocks), store.BlockBytes()));
     }
     return layout.bytes();
   };
@@ -50,6 +48,13 @@ void KvStore::Write(const cpu::OpsKernels& ops, std::int32_t layer, std::int64_t
                     const float* v) const {
   WritePart(ops, keys_[static_cast<std::size_t>(layer)], slot, k);
   WritePart(ops, values_[static_cast<std::size_t>(layer)], slot, v);
+}
+
+void KvStore::CopyBlock(std::int32_t layer, BlockId from, BlockId to) const {
+  for (std::byte* part : {keys_[static_cast<std::size_t>(layer)], values_[static_cast<std::size_t>(layer)]}) {
+    std::memcpy(part + static_cast<std::size_t>(to) * BlockBytes(),
+                part + static_cast<std::size_t>(from) * BlockBytes(), BlockBytes());
+  }
 }
 
 void KvStore::Describe(std::int32_t layer, std::int32_t kv_head, cpu::AttentionTile* tile) const {

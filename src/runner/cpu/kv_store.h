@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "berth/kv.h"
+#include "berth/units.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/ops.h"
 #include "runner/cpu/mapped_memory.h"
@@ -21,6 +22,9 @@ class KvStore {
   // Stores one token's keys and values, rows of kv_heads · head_dim floats, at `slot` = block · block_tokens + place.
   void Write(const cpu::OpsKernels& ops, std::int32_t layer, std::int64_t slot, const float* k, const float* v) const;
 
+  // Copies a block's keys and values of one layer. REQUIRES: from != to.
+  void CopyBlock(std::int32_t layer, BlockId from, BlockId to) const;
+
   // Fills in the tile's fields about K and V, but for the block table.
   void Describe(std::int32_t layer, std::int32_t kv_head, cpu::AttentionTile* tile) const;
 
@@ -29,6 +33,9 @@ class KvStore {
 
   std::int64_t HeadStride() const { return static_cast<std::int64_t>(pool_.block_tokens) * shape_.head_dim; }
   std::size_t ElementBytes() const { return element_ == cpu::KvElement::kF32 ? 4 : 2; }
+  std::size_t BlockBytes() const {  // of one layer's keys, or its values
+    return static_cast<std::size_t>(shape_.kv_heads) * static_cast<std::size_t>(HeadStride()) * ElementBytes();
+  }
   void WritePart(const cpu::OpsKernels& ops, std::byte* part, std::int64_t slot, const float* rows) const;
 
   KvShape shape_;

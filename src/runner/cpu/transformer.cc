@@ -87,6 +87,11 @@ void Transformer::ForEachShare(std::int64_t count, int thread, const Function& f
 }
 
 void Transformer::Forward(int thread) {
+  ForEachShare(config_.layers, thread, [this](std::int64_t layer) {
+    for (const BlockCopy& copy : inputs_->block_copies()) {
+      kv_.CopyBlock(static_cast<std::int32_t>(layer), copy.from, copy.to);
+    }
+  });
   EmbedTokens(thread);
   pool_->Barrier();
   for (std::int32_t layer = 0; layer < config_.layers; ++layer) ForwardLayer(layer, thread);

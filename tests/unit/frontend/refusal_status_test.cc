@@ -53,6 +53,15 @@ TEST(RefusalStatusTest, EveryReasonHasItsDocumentedCode) {
       {RefusalReason::kCancelledByClient, grpc::StatusCode::CANCELLED},
       {RefusalReason::kDraining, grpc::StatusCode::UNAVAILABLE},
       {RefusalReason::kBackendFault, grpc::StatusCode::INTERNAL},
+      {RefusalReason::kUnknownClass, grpc::StatusCode::INVALID_ARGUMENT},
+      {RefusalReason::kClassNotAllowed, grpc::StatusCode::PERMISSION_DENIED},
+      {RefusalReason::kClassOnHold, grpc::StatusCode::UNAVAILABLE},
+      {RefusalReason::kTenantQuotaExceeded, grpc::StatusCode::RESOURCE_EXHAUSTED},
+      {RefusalReason::kKvCapacityExhausted, grpc::StatusCode::RESOURCE_EXHAUSTED},
+      {RefusalReason::kQueueTimeout, grpc::StatusCode::RESOURCE_EXHAUSTED},
+      {RefusalReason::kShed, grpc::StatusCode::RESOURCE_EXHAUSTED},
+      {RefusalReason::kDeadlineInfeasible, grpc::StatusCode::DEADLINE_EXCEEDED},
+      {RefusalReason::kPreemptedTooOften, grpc::StatusCode::ABORTED},
   };
   for (const auto& [reason, code] : codes) {
     const CallEnding ending = RefusedEnding(Make(reason), "r1");

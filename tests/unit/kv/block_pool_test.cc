@@ -2,187 +2,225 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdint>
+#include <memory>
+#include <numeric>
 #include <optional>
-#include <random>
-#include <set>
 #include <utility>
 #include <vector>
+
+#include "fakes/allocation_counter.h"
 
 namespace berth {
 namespace {
 
-constexpr KvPoolShape kShape = {.num_blocks = 10, .block_tokens = 4};
+constexpr std::uint64_t kSalt = 5;
 
-std::vector<BlockId> Table(const BlockReservation& reservation) {
-  return {reservation.block_table().begin(), reservation.block_table().end()};
+std::vector<TokenId> Prompt(int count, TokenId first = 100) {
+  std::vector<TokenId> tokens(static_cast<std::size_t>(count));
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
 }
 
-TEST(BlockPool, ReservesNoMoreThanIsFreeAndUnpromised) {
-  BlockPool pool(kShape);
-  auto a = pool.Reserve(7);
+ReservationSpec Spec(RequestKey request, std::int64_t blocks, std::int64_t shared_blocks, std::int32_t choices = 1,
+                     ClassId service_class = 0) {
+  return {request, service_class, blocks, shared_blocks, choices};
+}
+
+CachedPrefix Find(const BlockPool& pool, std::span<const TokenId> prompt, std::uint64_t salt = kSalt) {
+  CachedPrefix cached;
+  const std::vector<std::span<const TokenId>> histories{prompt};
+  pool.FindCached(salt, static_cast<std::int64_t>(prompt.size()), histories, &cached);
+  return cached;
+}
+
+// Computes the whole prompt of a one-choice request.
+BlockReservation Computed(BlockPool* pool, const ReservationSpec& spec, std::span<const TokenId> prompt) {
+  auto reservation = pool->Reserve(spec, kSalt, Find(*pool, prompt));
+  EXPECT_TRUE(reservation.has_value());
+  reservation->Cover(0, static_cast<std::int64_t>(prompt.size()));
+  reservation->MarkComputed(0, prompt, static_cast<std::int64_t>(prompt.size()));
+  return std::move(*reservation);
+}
+
+TEST(BlockPool, PromisesNoMoreThanThereIs) {
+  BlockPool pool({10, 4});
+  auto a = pool.Reserve(Spec(1, 6, 0), kSalt);
   ASSERT_TRUE(a.has_value());
-  EXPECT_EQ(pool.available_blocks(), 3);
-  EXPECT_EQ(pool.unspent_blocks(), 7);
-  EXPECT_EQ(pool.held_blocks(), 0);
-  EXPECT_FALSE(pool.Reserve(4).has_value());
-  EXPECT_EQ(pool.available_blocks(), 3) << "a refusal must change nothing";
-  EXPECT_TRUE(pool.Reserve(3).has_value());
-  EXPECT_EQ(pool.available_blocks(), 3) << "a reservation that was dropped comes back";
-}
-
-TEST(BlockPool, AnEmptyReservationIsPossibleEvenInAFullPool) {
-  BlockPool pool(kShape);
-  const auto all = pool.Reserve(10);
-  const auto none = pool.Reserve(0);
-  ASSERT_TRUE(none.has_value());
-  EXPECT_EQ(none->reserved(), 0);
-  EXPECT_TRUE(none->block_table().empty());
-}
-
-TEST(BlockPool, BlocksAreTakenOnlyAsTokensAreCovered) {
-  BlockPool pool(kShape);
-  auto r = pool.Reserve(3);
-  r->CoverTokens(0);
-  EXPECT_EQ(r->held(), 0);
-  r->CoverTokens(1);
-  EXPECT_EQ(r->held(), 1);
-  r->CoverTokens(4);
-  EXPECT_EQ(r->held(), 1);
-  r->CoverTokens(5);
-  EXPECT_EQ(r->held(), 2);
-  EXPECT_EQ(pool.held_blocks(), 2);
-  EXPECT_EQ(pool.unspent_blocks(), 1);
-  EXPECT_EQ(pool.available_blocks(), 7) << "taking a promised block leaves the others' room as it was";
-  r->CoverTokens(12);
-  EXPECT_EQ(r->held(), 3);
-  EXPECT_EQ(pool.unspent_blocks(), 0);
-}
-
-TEST(BlockPool, ATableNeverShrinksOrReorders) {
-  BlockPool pool(kShape);
-  auto r = pool.Reserve(3);
-  r->CoverTokens(8);
-  const std::vector<BlockId> before = Table(*r);
-  r->CoverTokens(1);
-  EXPECT_EQ(Table(*r), before);
-  r->CoverTokens(12);
-  ASSERT_EQ(r->held(), 3);
-  const std::vector<BlockId> after = Table(*r);
-  EXPECT_EQ(std::vector<BlockId>(after.begin(), after.begin() + 2), before);
-}
-
-TEST(BlockPool, EveryLiveBlockHasOneHolderAndAnIdOfThePool) {
-  BlockPool pool(kShape);
-  auto a = pool.Reserve(5);
-  auto b = pool.Reserve(5);
-  a->CoverTokens(20);
-  b->CoverTokens(20);
-  std::set<BlockId> ids;
-  for (const auto* r : {&*a, &*b}) ids.insert(r->block_table().begin(), r->block_table().end());
-  EXPECT_EQ(ids.size(), 10U);
-  EXPECT_EQ(*ids.begin(), 0);
-  EXPECT_EQ(*ids.rbegin(), 9);
-}
-
-TEST(BlockPool, WhatCameBackLastGoesOutFirst) {
-  BlockPool pool(kShape);
-  auto a = pool.Reserve(3);
-  a->CoverTokens(12);
-  const std::vector<BlockId> warm = Table(*a);
+  EXPECT_FALSE(pool.Reserve(Spec(2, 5, 0), kSalt).has_value());
+  auto b = pool.Reserve(Spec(3, 4, 0), kSalt);
+  ASSERT_TRUE(b.has_value());
+  EXPECT_EQ(pool.available_blocks(), 0);
+  a->Cover(0, 24);
+  EXPECT_EQ(pool.available_blocks(), 0);
+  EXPECT_EQ(pool.live_blocks(), 6);
+  EXPECT_EQ(pool.unspent_blocks(), 4);
   a.reset();
-  auto b = pool.Reserve(4);
-  b->CoverTokens(12);
-  EXPECT_EQ(Table(*b), warm);
+  EXPECT_EQ(pool.available_blocks(), 6);
 }
 
-TEST(BlockReservation, MovesWithItsBlocksAndLeavesNothingBehind) {
-  BlockPool pool(kShape);
-  auto first = pool.Reserve(4);
-  first->CoverTokens(6);
-  const std::vector<BlockId> table = Table(*first);
-  BlockReservation moved = std::move(*first);
-  EXPECT_EQ(Table(moved), table);
-  EXPECT_EQ(moved.reserved(), 4);
-  EXPECT_EQ(first->reserved(), 0);
-  EXPECT_EQ(first->held(), 0);
-  first.reset();
-  EXPECT_EQ(pool.held_blocks(), 2);
+// Two requests that hold half the pool each and both need more cannot exist: the second half was promised to one of
+// them.
+TEST(BlockPool, TwoHalvesThatBothNeedMoreCannotBeReserved) {
+  BlockPool pool({10, 1});
+  auto a = pool.Reserve(Spec(1, 6, 0), kSalt);
+  a->Cover(0, 5);
+  EXPECT_FALSE(pool.Reserve(Spec(2, 6, 0), kSalt).has_value());
+  a->Cover(0, 6);
 }
 
-TEST(BlockReservation, GivesItsBlocksBackWhenMovedOver) {
-  BlockPool pool(kShape);
-  auto a = pool.Reserve(4);
-  a->CoverTokens(16);
-  auto b = pool.Reserve(2);
-  b->CoverTokens(1);
-  *a = std::move(*b);
-  EXPECT_EQ(pool.held_blocks(), 1);
-  EXPECT_EQ(pool.unspent_blocks(), 1);
-  EXPECT_EQ(a->reserved(), 2);
-  *a = BlockReservation();
-  EXPECT_EQ(pool.available_blocks(), 10);
+TEST(BlockPoolDeathTest, TakingBeyondTheReservationCrashes) {
+  BlockPool pool({10, 4});
+  auto a = pool.Reserve(Spec(1, 2, 0), kSalt);
+  a->Cover(0, 8);
+  EXPECT_DEATH(a->Cover(0, 9), "more blocks than were reserved");
 }
 
-TEST(BlockPool, TheBookAddsUpThroughRandomLives) {
-  std::mt19937 random(11);
-  BlockPool pool({.num_blocks = 50, .block_tokens = 3});
-  struct Life {
-    BlockReservation blocks;
-    std::int64_t tokens = 0;
+TEST(BlockPoolDeathTest, AReservationThatOutlivesItsPoolCrashes) {
+  const auto outlive = [] {
+    auto pool = std::make_unique<BlockPool>(KvPoolShape{4, 4});
+    const auto leaked = pool->Reserve(Spec(1, 2, 0), kSalt);
+    pool.reset();
   };
-  std::vector<Life> live;
-  for (int round = 0; round < 20'000; ++round) {
-    const auto action = random() % 4;
-    if (action == 0) {
-      const auto wanted = static_cast<std::int64_t>(random() % 20);
-      const std::int64_t available = pool.available_blocks();
-      auto r = pool.Reserve(wanted);
-      ASSERT_EQ(r.has_value(), wanted <= available);
-      if (r.has_value()) live.push_back({std::move(*r)});
-    } else if (!live.empty() && action == 1) {
-      live.erase(live.begin() + static_cast<std::ptrdiff_t>(random() % live.size()));
-    } else if (!live.empty()) {
-      Life& life = live[random() % live.size()];
-      if (life.tokens < life.blocks.reserved() * 3) life.blocks.CoverTokens(++life.tokens);
+  EXPECT_DEATH(outlive(), "outlived its pool");
+}
+
+TEST(BlockPool, MovingAReservationMovesItsBlocksOnce) {
+  BlockPool pool({4, 4});
+  auto a = pool.Reserve(Spec(1, 2, 0), kSalt);
+  a->Cover(0, 5);
+  BlockReservation moved = std::move(*a);
+  a.reset();
+  EXPECT_EQ(pool.live_blocks(), 2);
+  moved = BlockReservation();
+  EXPECT_EQ(pool.live_blocks(), 0);
+}
+
+TEST(BlockPool, AComputedPrefixIsFoundUpToTheBlockBeforeTheLastToken) {
+  BlockPool pool({16, 4});
+  const auto prompt = Prompt(12);
+  const auto a = Computed(&pool, Spec(1, 4, 3), prompt);
+  EXPECT_EQ(Find(pool, prompt).shared.size(), 2U) << "the last prompt token is always computed";
+  EXPECT_EQ(Find(pool, Prompt(13)).shared.size(), 3U);
+  EXPECT_EQ(Find(pool, Prompt(13), kSalt + 1).size(), 0) << "another tenant";
+  EXPECT_EQ(Find(pool, Prompt(13, 101)).size(), 0);
+}
+
+TEST(BlockPool, ABlockIsFindableOnlyAfterItsStepSucceeded) {
+  BlockPool pool({16, 4});
+  const auto prompt = Prompt(13);
+  auto a = pool.Reserve(Spec(1, 4, 3), kSalt);
+  a->Cover(0, 13);
+  EXPECT_EQ(Find(pool, prompt).size(), 0);
+  a->MarkComputed(0, prompt, 7);
+  EXPECT_EQ(Find(pool, prompt).shared.size(), 1U) << "a partial block never enters the index";
+}
+
+TEST(BlockPool, SharedBlocksAreChargedOnceToThePoolAndFullyToEachClass) {
+  BlockPool pool({16, 4}, 2);
+  const auto prompt = Prompt(13);
+  auto a = std::make_optional(Computed(&pool, Spec(1, 4, 3, 1, 0), prompt));
+  const auto b = Computed(&pool, Spec(2, 4, 3, 1, 1), prompt);
+  EXPECT_EQ(pool.live_blocks(), 5);
+  EXPECT_EQ(pool.used_blocks(0), 4);
+  EXPECT_EQ(pool.used_blocks(1), 4);
+  EXPECT_EQ(pool.SoleHolder(b.shared_blocks()[0]), kNoRequest);
+  a.reset();  // the first owner ends: the other's charge is unchanged
+  EXPECT_EQ(pool.used_blocks(0), 0);
+  EXPECT_EQ(pool.used_blocks(1), 4);
+  EXPECT_EQ(pool.live_blocks(), 4);
+  EXPECT_EQ(pool.SoleHolder(b.shared_blocks()[0]), 2);
+}
+
+TEST(BlockPool, IdleCachedBlocksCountAsFreeAndAPoolSizedRequestGetsThem) {
+  BlockPool pool({8, 4});
+  const auto prompt = Prompt(29);
+  { const auto a = Computed(&pool, Spec(1, 8, 7), prompt); }
+  EXPECT_EQ(pool.available_blocks(), 8);
+  EXPECT_EQ(Find(pool, prompt).shared.size(), 7U);
+  auto b = pool.Reserve(Spec(2, 8, 0), kSalt);
+  ASSERT_TRUE(b.has_value());
+  b->Cover(0, 32);
+  EXPECT_EQ(pool.cached_blocks(), 0) << "a reused block is forgotten";
+}
+
+TEST(BlockPool, APrefixOutlivesItsContinuations) {
+  BlockPool pool({8, 4});
+  const auto prompt = Prompt(29);
+  { const auto a = Computed(&pool, Spec(1, 8, 7), prompt); }
+  const auto b = Computed(&pool, Spec(2, 3, 0), Prompt(12, 900));
+  EXPECT_EQ(Find(pool, prompt).shared.size(), 5U);
+}
+
+TEST(BlockPool, ChoicesShareThePromptsFullBlocksAndOwnTheRest) {
+  BlockPool pool({32, 4});
+  const auto prompt = Prompt(10);
+  // P = 10, O = 7, n = 3: 2 + 3 · (4 - 2) blocks.
+  auto group = pool.Reserve(Spec(1, 8, 2, 3), kSalt);
+  group->Cover(0, 10);
+  group->MarkComputed(0, prompt, 10);
+  for (std::int32_t q = 1; q < 3; ++q) group->Cover(q, 11);
+  EXPECT_EQ(group->held(), 5);
+  EXPECT_EQ(group->shared_blocks().size(), 2U);
+  EXPECT_NE(group->own_blocks(0)[0], group->own_blocks(1)[0]);
+  for (std::int32_t q = 0; q < 3; ++q) group->Cover(q, 16);
+  EXPECT_EQ(group->held(), group->reserved());
+
+  std::vector<BlockId> released;
+  group->EndChoice(1, 6, &released);
+  EXPECT_EQ(released.size(), 2U);
+  EXPECT_EQ(group->reserved(), 6);
+  EXPECT_EQ(group->held(), 6);
+  EXPECT_EQ(pool.available_blocks(), 26);
+  std::vector<BlockId> table;
+  group->AppendTable(2, &table);
+  EXPECT_EQ(table.size(), 4U);
+}
+
+TEST(BlockPool, EqualContinuationsOfOneGroupNeverShareABlock) {
+  BlockPool pool({32, 4});
+  std::vector<TokenId> history = Prompt(4);
+  history.resize(13, 7);
+  {
+    auto group = pool.Reserve(Spec(1, 7, 1, 2), kSalt);
+    for (std::int32_t q = 0; q < 2; ++q) {
+      group->Cover(q, 12);
+      group->MarkComputed(q, history, 12);
     }
-    std::int64_t held = 0;
-    std::int64_t unspent = 0;
-    std::set<BlockId> ids;
-    for (const Life& life : live) {
-      held += life.blocks.held();
-      unspent += life.blocks.reserved() - life.blocks.held();
-      ids.insert(life.blocks.block_table().begin(), life.blocks.block_table().end());
-    }
-    ASSERT_EQ(pool.held_blocks(), held);
-    ASSERT_EQ(static_cast<std::int64_t>(ids.size()), held) << "a block has two holders";
-    ASSERT_EQ(pool.unspent_blocks(), unspent);
-    ASSERT_EQ(pool.available_blocks(), 50 - held - unspent);
   }
+  CachedPrefix cached;
+  const std::vector<std::span<const TokenId>> histories{history, history};
+  pool.FindCached(kSalt, 4, histories, &cached);
+  EXPECT_EQ(cached.shared.size(), 1U);
+  EXPECT_EQ(cached.choices[0].size(), 2U);
+  EXPECT_EQ(cached.choices[1].size(), 0U);
+  const auto resumed = pool.Reserve(Spec(1, 7, 1, 2), kSalt, cached);
+  EXPECT_EQ(resumed->held(), 3);
 }
 
-TEST(BlockPoolDeathTest, TakingMoreThanWasReservedIsABug) {
-  BlockPool pool(kShape);
-  auto r = pool.Reserve(2);
-  EXPECT_DEATH(r->CoverTokens(9), "9 tokens need 3 blocks, 2 are reserved");
-  BlockReservation empty;
-  EXPECT_DEATH(empty.CoverTokens(1), "without a pool");
+TEST(BlockPool, ClassesCanBeAddedWhileBlocksAreHeld) {
+  BlockPool pool({16, 4}, 1);
+  const auto prompt = Prompt(13);
+  const auto a = Computed(&pool, Spec(1, 4, 3), prompt);
+  pool.GrowClasses(3);
+  const auto b = Computed(&pool, Spec(2, 4, 3, 1, 2), prompt);
+  EXPECT_EQ(pool.used_blocks(0), 4);
+  EXPECT_EQ(pool.used_blocks(2), 4);
+  pool.CheckBook();
 }
 
-TEST(BlockPoolDeathTest, ALeakedBlockIsFoundWhenThePoolEnds) {
-  EXPECT_DEATH(
-      {
-        std::optional<BlockReservation> outlives;
-        BlockPool pool(kShape);
-        outlives = pool.Reserve(2);
-        outlives->CoverTokens(1);
-      },
-      "1 blocks held and 1 promised");
-}
-
-TEST(BlockPoolDeathTest, ANegativeReservationIsABug) {
-  BlockPool pool(kShape);
-  EXPECT_DEATH(pool.Reserve(-1), "blocks >= 0");
+TEST(BlockPool, DecodingAllocatesNothing) {
+  BlockPool pool({64, 4});
+  std::vector<TokenId> history = Prompt(200);
+  auto a = pool.Reserve(Spec(1, 50, 2, 1), kSalt);
+  a->Cover(0, 9);
+  a->MarkComputed(0, history, 9);
+  const std::int64_t before = test::Allocations();
+  for (std::int64_t stored = 10; stored <= 200; ++stored) {
+    a->Cover(0, stored);
+    a->MarkComputed(0, history, stored);
+  }
+  EXPECT_EQ(test::Allocations(), before);
+  EXPECT_EQ(a->held(), 50);
 }
 
 }  // namespace

@@ -173,6 +173,34 @@ TEST_P(BatchInvariance, APrefixHitGivesTheBitsOfComputingIt) {
   EXPECT_TRUE(std::equal(after_hit.begin(), after_hit.end(), computed.begin() + shared, computed.end()));
 }
 
+TEST_P(BatchInvariance, AForkThatCopiesThePartialBlockGivesTheBitsOfItsOwnRun) {
+  constexpr std::int32_t kCut = 250;
+  constexpr std::int32_t kMore = 20;
+  const std::unique_ptr<Backend> backend = Make(2);
+  const std::int32_t block_tokens = GetParam().block_tokens;
+  FedSequence original = OnFirstBlocks({texts_[0].begin(), texts_[0].begin() + kCut + kMore});
+  StepUnderTest step;
+  step.Feed(&original, kCut, 1, kTop);
+  step.Run(*backend);
+
+  // The fork shares the full blocks; the partial one is copied in the step in which both go on and the original writes.
+  const std::int32_t full = kCut / block_tokens;
+  FedSequence fork = original;
+  const std::vector<BlockId> own =
+      Blocks(kCut + kMore - full * block_tokens, block_tokens, static_cast<BlockId>(original.blocks.size()));
+  fork.blocks.resize(static_cast<std::size_t>(full));
+  fork.blocks.insert(fork.blocks.end(), own.begin(), own.end());
+  if (kCut % block_tokens != 0) {
+    step.plan().block_copies.push_back({original.blocks[static_cast<std::size_t>(full)], own.front()});
+  }
+  step.Feed(&original, kMore, kMore, kTop);
+  step.Feed(&fork, kMore, kMore, kTop);
+  for (const std::vector<Following>& answers : step.Run(*backend)) {
+    // The last position is followed by another token here than in the whole text.
+    EXPECT_TRUE(std::equal(answers.begin(), answers.end() - 1, alone_[0].begin() + kCut));
+  }
+}
+
 TEST_P(BatchInvariance, RecomputingOnBlocksThatOthersUsedGivesTheSameBits) {
   std::mt19937 random(9);
   const std::unique_ptr<Backend> backend = Make(2);

@@ -138,6 +138,21 @@ TEST(StepInputsDeathTest, BadBlockTablesCrash) {
   }
 }
 
+TEST(StepInputsDeathTest, BlockCopiesThatDependOnTheirOrderOrLeaveThePoolCrash) {
+  StepPlan good = GoodPlan();
+  good.block_copies = {{4, 6}, {4, 2}};
+  Pack(good);
+  StepPlan twice = GoodPlan();
+  twice.block_copies = {{4, 6}, {2, 6}};
+  EXPECT_DEATH(Pack(twice), "stamp");
+  StepPlan chained = GoodPlan();
+  chained.block_copies = {{4, 6}, {6, 2}};
+  EXPECT_DEATH(Pack(chained), "stamp");
+  StepPlan outside = GoodPlan();
+  outside.block_copies = {{4, 8}};
+  EXPECT_DEATH(Pack(outside), "num_blocks");
+}
+
 TEST(StepInputsDeathTest, AWrittenBlockThatAnotherRowUsesCrashes) {
   StepPlan both_write = GoodPlan();
   both_write.block_ids[4] = 3;

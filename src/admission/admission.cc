@@ -1,0 +1,383 @@
+#include "admission/admission.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "admission/demand.h"
+#include "base/check.h"
+#include "base/planted_bug.h"
+
+namespace berth {
+
+using Phase = RequestState::Phase;
+
+namespace {
+
+// A policy change left its class less than the parked request needs.
+bool EndsForPolicy(const RequestState& r) { return r.ending_reason == RefusalReason::kPreemptedTooOften; }
+
+const char* EndingMessage(RefusalReason reason) {
+  switch (reason) {
+    case RefusalReason::kCancelledByClient:
+      return "cancelled by the client";
+    case RefusalReason::kDeadlineInfeasible:
+      return "the request could no longer be useful before its deadline; allow more time or ask for less";
+    case RefusalReason::kBackendFault:
+      return "the device failed while it computed the request; retry on another server";
+    default:
+      return "ended by the server";
+  }
+}
+
+}  // namespace
+
+Admission::Admission(const KvPoolShape& pool, const Policy& policy)
+    : block_tokens_(pool.block_tokens), ledger_(pool.num_blocks, policy), sheddable_(ShedOrder{&policy_}) {
+  SetPolicy(policy);
+}
+
+Admission::~Admission() = default;
+
+void Admission::SetPolicy(const Policy& policy) {
+  sheddable_.clear();  // its order depends on the policy
+  policy_ = policy;
+  ledger_.SetPolicy(policy);
+  classes_.resize(policy.classes.size());
+  tenants_.resize(policy.tenants.size());
+  for (std::size_t t = 0; t < tenants_.size(); ++t) tenants_[t].rate.SetPolicy(policy.tenants[t]);
+  for (ClassState& c : classes_) c.line.GrowTenants(tenants_.size());
+  class_order_.resize(policy.classes.size());
+  std::iota(class_order_.begin(), class_order_.end(), 0);
+  std::ranges::stable_sort(class_order_, std::greater<>(), [&](ClassId c) { return class_policy(c).priority; });
+
+  std::vector<RequestState*> refused;
+  for (auto& [key, r] : requests_) {
+    if (r->phase == Phase::kRunning) continue;
+    if (r->sheddable) sheddable_.insert(r.get());
+    if (r->phase == Phase::kParked && r->preemptions >= r->max_preemptions) r->is_protected = CanBeProtected(*r);
+    UpdateExpiry(r.get());
+    const bool drained = class_policy(r->request.service_class).stop == ClassStop::kDrain;
+    if (r->phase == Phase::kQueued && (BeyondReach(*r) || drained)) {
+      refused.push_back(r.get());
+    } else if (BeyondReach(*r) && !r->ending) {
+      r->ending = true;
+      r->ending_reason = RefusalReason::kPreemptedTooOften;
+      ending_.push_back(key);
+    }
+  }
+  for (RequestState* r : refused) {
+    Refusal refusal = BeyondReachRefusal(*r, RefusalReason::kRequestTooLarge);
+    if (!BeyondReach(*r)) {
+      refusal = Refusal();
+      refusal.reason = RefusalReason::kClassOnHold;
+      refusal.message = "class '" + class_policy(r->request.service_class).name + "' is draining; retry later";
+    }
+    ended_between_plans_.push_back({r->request.key, std::move(refusal)});
+    EndWaiting(r);
+  }
+}
+
+std::int64_t Admission::WorstBlocksOf(const AdmissionRequest& request) const {
+  return WorstBlocks(request.prompt_tokens, request.max_output_tokens, request.n, block_tokens_);
+}
+
+std::int64_t Admission::BlocksNow(const RequestState& r) const {
+  return WorstBlocks(r.request.prompt_tokens, r.request.max_output_tokens, r.live_choices, block_tokens_);
+}
+
+RequestState* Admission::Lookup(RequestKey key) {
+  const auto found = requests_.find(key);
+  return found == requests_.end() ? nullptr : found->second.get();
+}
+
+const RequestState* Admission::Find(RequestKey key) const {
+  const auto found = requests_.find(key);
+  return found == requests_.end() ? nullptr : found->second.get();
+}
+
+bool Admission::CanBeProtected(const RequestState& r) const {
+  const ClassPolicy& c = class_policy(r.request.service_class);
+  return BlocksNow(r) <= c.kv_guarantee_blocks && r.live_choices <= c.slot_guarantee;
+}
+
+bool Admission::BeyondReach(const RequestState& r) const {
+  const ClassId c = r.request.service_class;
+  return BlocksNow(r) > ledger_.ReachBlocks(c) || r.live_choices > ledger_.ReachSlots(c) ||
+         BlocksNow(r) > tenant_policy(r.request.tenant).max_kv_blocks;
+}
+
+// A waiting request joins its class's line and every sum over what waits.
+void Admission::EnterLine(RequestState* r) {
+  ClassState& c = classes_[Index(r->request.service_class)];
+  c.line.Add(r);
+  const std::int64_t tokens = r->request.prompt_tokens + r->request.max_output_tokens;
+  c.waiting_tokens += tokens;
+  r->waiting_block_seconds = static_cast<double>(BlocksNow(*r)) * ToSeconds(r->request.service_time);
+  c.waiting_service.Insert({r->request.deadline, r->request.key}, r->waiting_block_seconds);
+  if (r->phase != Phase::kQueued) return;
+  ++queued_requests_;
+  queued_tokens_ += tokens;
+  r->sheddable = r->request.overload == Overload::kShedLowest;
+  if (r->sheddable) sheddable_.insert(r);
+}
+
+void Admission::LeaveLine(RequestState* r) {
+  ClassState& c = classes_[Index(r->request.service_class)];
+  c.line.Remove(r);
+  const std::int64_t tokens = r->request.prompt_tokens + r->request.max_output_tokens;
+  c.waiting_tokens -= tokens;
+  c.waiting_service.Erase({r->request.deadline, r->request.key});
+  if (r->phase != Phase::kQueued) return;
+  --queued_requests_;
+  queued_tokens_ -= tokens;
+  if (r->sheddable) sheddable_.erase(r);
+  r->sheddable = false;
+}
+
+void Admission::CountRunning(const RequestState& r, double sign) {
+  ClassState& c = classes_[Index(r.request.service_class)];
+  const auto blocks = static_cast<double>(r.entry.blocks);
+  c.running_blocks += sign * blocks;
+  c.running_block_end_steps += sign * blocks * static_cast<double>(r.end_step);
+}
+
+void Admission::Cancel(RequestKey key, RefusalReason reason) {
+  RequestState* r = Lookup(key);
+  if (r == nullptr) return;
+  if (!r->ending) ending_.push_back(key);
+  // A policy change's word does not stand against the caller's: it may be taken back.
+  if (!r->ending || EndsForPolicy(*r)) r->ending_reason = reason;
+  r->ending = true;
+}
+
+void Admission::UpdateExpiry(RequestState* r) {
+  TimePoint expiry = r->request.deadline;
+  const Duration max_wait = class_policy(r->request.service_class).max_wait;
+  if (r->phase == Phase::kQueued) {
+    expiry = std::min(expiry, r->request.arrival + max_wait);
+    if (r->request.deadline != kNoDeadline) expiry = std::min(expiry, r->request.deadline - r->request.needed_time);
+  } else if (r->phase == Phase::kParked && !CanBeProtected(*r)) {
+    expiry = std::min(expiry, r->parked_since + (max_wait - r->parked_total));
+  }
+  if (expiry == r->expiry) return;
+  if (r->expiry != kNoDeadline) expiries_.erase({r->expiry, r->request.key});
+  if (expiry != kNoDeadline) expiries_.insert({expiry, r->request.key});
+  r->expiry = expiry;
+}
+
+std::optional<Refusal> Admission::WhyItEnds(const RequestState& r) const {
+  Refusal refusal;
+  if (now_ >= r.request.deadline) {
+    refusal.reason = RefusalReason::kDeadlineExceeded;
+    refusal.message = "the request's deadline has passed";
+    return refusal;
+  }
+  if (r.ending && !EndsForPolicy(r)) {
+    refusal.reason = r.ending_reason;
+    refusal.message = EndingMessage(r.ending_reason);
+    return refusal;
+  }
+  if (r.phase == Phase::kQueued && r.request.deadline != kNoDeadline &&
+      now_ >= r.request.deadline - r.request.needed_time) {
+    const ClassState& c = classes_[Index(r.request.service_class)];
+    // When nothing of its class runs or waits beside it, only a deadline that has passed refuses it.
+    if (!c.running.empty() || c.line.size() > 1) return JudgeDeadline(r.request, now_);
+  }
+  if (now_ >= r.expiry) {
+    const ClassPolicy& c = class_policy(r.request.service_class);
+    if (r.phase == Phase::kQueued && now_ - r.request.arrival < c.max_wait) return std::nullopt;
+    if (r.phase == Phase::kQueued) {
+      refusal.reason = RefusalReason::kQueueTimeout;
+      refusal.message = "waited longer than max_wait of class '" + c.name + "'; retry later";
+    } else {
+      refusal.reason = RefusalReason::kPreemptedTooOften;
+      refusal.message = "was preempted and then waited longer than max_wait of class '" + c.name + "'; retry later";
+    }
+    refusal.limit_name = "max_wait";
+    return refusal;
+  }
+  if (r.ending) return BeyondReachRefusal(r, r.ending_reason);
+  return std::nullopt;
+}
+
+Refusal Admission::BeyondReachRefusal(const RequestState& r, RefusalReason reason) const {
+  const ClassId c = r.request.service_class;
+  Refusal refusal;
+  refusal.reason = reason;
+  refusal.message = "a policy change leaves class '" + class_policy(c).name +
+                    "' or the tenant less than the request needs; ask for less or use another class";
+  refusal.limit_name = "kv_blocks";
+  refusal.limit = ledger_.ReachBlocks(c);
+  refusal.asked = BlocksNow(r);
+  if (refusal.asked > tenant_policy(r.request.tenant).max_kv_blocks) {
+    refusal.limit_name = "max_kv";
+    refusal.limit = tenant_policy(r.request.tenant).max_kv_blocks;
+  } else if (refusal.asked <= refusal.limit) {
+    refusal.limit_name = "running_sequences";
+    refusal.limit = ledger_.ReachSlots(c);
+    refusal.asked = r.live_choices;
+  }
+  return refusal;
+}
+
+void Admission::EndDue() {
+  std::vector<RequestKey> due = std::move(ending_);
+  ending_.clear();
+  for (const auto& [time, key] : expiries_) {
+    if (time > now_) break;
+    due.push_back(key);
+  }
+  plan_.end = std::move(ended_between_plans_);
+  ended_between_plans_.clear();
+  std::ranges::sort(due);
+  due.erase(std::unique(due.begin(), due.end()), due.end());
+  for (const RequestKey key : due) {
+    RequestState* r = Lookup(key);
+    if (r == nullptr) continue;
+    // A request that a policy change made too large may have become small enough again.
+    if (r->ending && EndsForPolicy(*r) && !BeyondReach(*r)) r->ending = false;
+    std::optional<Refusal> why = WhyItEnds(*r);
+    if (!why.has_value()) continue;
+    plan_.end.push_back({key, *std::move(why)});
+    if (r->phase == Phase::kRunning) {
+      EndRunning(r);
+    } else {
+      EndWaiting(r);
+    }
+  }
+}
+
+void Admission::EndWaiting(RequestState* r) {
+  LeaveLine(r);
+  tenants_[Index(r->request.tenant)].rate.Refund(RateTokens(r->request));
+  Forget(r);
+}
+
+void Admission::EndRunning(RequestState* r) {
+  DetachRunning(r);
+  ledger_.DropShares(&r->entry);
+  release_schedule_.erase({r->end_step, r->request.key});
+  std::vector<RequestState*>& running = classes_[Index(r->request.service_class)].running;
+  running[Index(r->running_index)] = running.back();
+  running[Index(r->running_index)]->running_index = r->running_index;
+  running.pop_back();
+  SettleService(r);
+  CountRunning(*r, -1.0);
+  Forget(r);
+}
+
+void Admission::Forget(RequestState* r) {
+  if (r->prepared_plan == plan_number_) std::erase(prepared_, r);
+  ledger_.DropShares(&r->entry);
+  if (r->expiry != kNoDeadline) expiries_.erase({r->expiry, r->request.key});
+  classes_[Index(r->request.service_class)].line.CountLive(r->request.tenant, -1);
+  --tenants_[Index(r->request.tenant)].live_requests;
+  requests_.erase(r->request.key);
+}
+
+void Admission::SettleService(RequestState* r) {
+  r->used_block_seconds += static_cast<double>(r->entry.blocks) * ToSeconds(now_ - r->used_since);
+  r->used_since = now_;
+  classes_[Index(r->request.service_class)].line.Charge(
+      r->request.tenant, (r->used_block_seconds - r->charged_block_seconds) / tenant_policy(r->request.tenant).weight);
+  r->used_block_seconds = r->charged_block_seconds = 0.0;
+}
+
+const AdmissionPlan& Admission::Plan(TimePoint now, Duration step_time, const PoolView& view) {
+  ++plan_number_;
+  now_ = now;
+  step_time_ = step_time;
+  view_ = &view;
+  plan_.Clear();
+  EndDue();
+  for (ClassState& c : classes_) c.line.Freeze();
+  ClaimGuarantees();
+  TakeCommonSpace();
+  RefuseWhatDidNotStart();
+  DropPreparations();
+  view_ = nullptr;
+  return plan_;
+}
+
+void Admission::RefuseWhatDidNotStart() {
+  for (const RequestKey key : rejecting_) {
+    RequestState* r = Lookup(key);
+    if (r == nullptr || r->phase != Phase::kQueued) continue;
+    plan_.end.push_back({key, CapacityRefusal(r)});
+    EndWaiting(r);
+  }
+  rejecting_.clear();
+}
+
+Refusal Admission::CapacityRefusal(RequestState* r) {
+  const ClassId c = r->request.service_class;
+  Prepare(r);
+  Refusal refusal;
+  refusal.reason = RefusalReason::kKvCapacityExhausted;
+  const std::int64_t free_slots = policy_.max_running_sequences - ledger_.pool_slots();
+  if (r->entry.slots > free_slots) {
+    refusal.limit_name = "running_sequences";
+    refusal.limit = policy_.max_running_sequences;
+    refusal.asked = r->entry.slots;
+  } else if (ledger_.used(c) + r->entry.blocks > class_policy(c).ceiling_blocks()) {
+    refusal.limit_name = "class_kv_blocks";
+    refusal.limit = class_policy(c).ceiling_blocks();
+    refusal.asked = r->entry.blocks;
+  } else {
+    refusal.limit_name = "kv_blocks";
+    refusal.limit = ledger_.pool_blocks();
+    refusal.asked = r->entry.blocks;
+  }
+  refusal.message = "class '" + class_policy(c).name + "' has no room for the request now; retry later";
+  if (const auto start = FindReservedStart(r)) refusal.retry_after = step_time_ * (start->step - plan_number_);
+  return refusal;
+}
+
+void Admission::DropPreparations() {
+  for (RequestState* r : prepared_) {
+    if (r->phase != Phase::kRunning) ledger_.DropShares(&r->entry);
+  }
+  prepared_.clear();
+}
+
+void Admission::Finish(RequestKey key, TimePoint now, std::int64_t tokens) {
+  RequestState* r = Lookup(key);
+  BERTH_CHECK(r != nullptr && r->phase == Phase::kRunning);
+  now_ = now;
+  tenants_[Index(r->request.tenant)].rate.Refund(RateTokens(r->request) - static_cast<double>(tokens));
+  EndRunning(r);
+}
+
+std::int64_t Admission::BlocksAfterEndChoice(RequestKey key) const {
+  const RequestState* r = Find(key);
+  BERTH_CHECK(r != nullptr && r->phase == Phase::kRunning && r->live_choices > 1);
+  return WorstBlocks(r->request.prompt_tokens, r->request.max_output_tokens, r->live_choices - 1, block_tokens_);
+}
+
+std::int64_t Admission::EndChoice(RequestKey key, std::span<const BlockId> released, TimePoint now) {
+  const std::int64_t blocks = BlocksAfterEndChoice(key);
+  RequestState* r = Lookup(key);
+  r->used_block_seconds += static_cast<double>(r->entry.blocks) * ToSeconds(now - r->used_since);
+  r->used_since = now;
+  tenants_[Index(r->request.tenant)].running_blocks += blocks - r->entry.blocks;
+  --r->live_choices;
+  CountRunning(*r, -1.0);
+  const std::int64_t slots = r->live_choices + (Planted(PlantedBug::kChoiceKeepsItsSlot) ? 1 : 0);
+  ledger_.Shrink(&r->entry, blocks, slots, released);
+  CountRunning(*r, 1.0);
+  return blocks;
+}
+
+void Admission::SetEndStep(RequestKey key, std::int64_t end_step) {
+  RequestState* r = Lookup(key);
+  BERTH_CHECK(r != nullptr && r->phase == Phase::kRunning);
+  if (r->end_step == end_step) return;
+  release_schedule_.erase({r->end_step, key});
+  release_schedule_.insert({end_step, key});
+  CountRunning(*r, -1.0);
+  r->end_step = end_step;
+  CountRunning(*r, 1.0);
+}
+
+}  // namespace berth

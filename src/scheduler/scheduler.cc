@@ -1,0 +1,266 @@
+#include "scheduler/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/planted_bug.h"
+
+namespace berth {
+namespace {
+
+std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
+std::int64_t Length(const std::vector<TokenId>& tokens) { return static_cast<std::int64_t>(tokens.size()); }
+
+}  // namespace
+
+Scheduler::Scheduler(BlockPool* pool, const Policy& policy, const StepCostModel& cost_model)
+    : pool_(pool), policy_(policy), cost_model_(cost_model) {
+  SetPolicy(policy);
+}
+
+void Scheduler::SetPolicy(const Policy& policy) {
+  policy_ = policy;
+  pool_->GrowClasses(static_cast<std::int32_t>(policy.classes.size()));
+}
+
+Scheduler::Request& Scheduler::at(RequestKey key) { return const_cast<Request&>(std::as_const(*this).at(key)); }
+
+const Scheduler::Request& Scheduler::at(RequestKey key) const {
+  const auto found = requests_.find(key);
+  BERTH_CHECK(found != requests_.end());
+  return *found->second;
+}
+
+void Scheduler::Add(ScheduledRequest request) {
+  BERTH_CHECK(!request.prompt.empty() && request.max_output_tokens >= 1 && request.sampling != nullptr);
+  auto r = std::make_unique<Request>();
+  r->choices.resize(Index(request.sampling->n));
+  const RequestKey key = request.key;
+  r->spec = std::move(request);
+  BERTH_CHECK(requests_.emplace(key, std::move(r)).second);
+}
+
+void Scheduler::Remove(RequestKey key) {
+  const auto found = requests_.find(key);
+  if (found == requests_.end()) return;
+  LetGo(found->second.get());
+  requests_.erase(found);
+}
+
+void Scheduler::LetGo(Request* r) {
+  if (!r->blocks.has_value()) return;
+  table_blocks_ -= r->table_blocks;
+  r->blocks.reset();
+  running_[r->running_index] = running_.back();
+  running_[r->running_index]->running_index = r->running_index;
+  running_.pop_back();
+}
+
+void Scheduler::Commit(const AdmissionPlan& plan) {
+  for (const AdmissionPlan::Ending& ending : plan.end) {
+    if (!Planted(PlantedBug::kLeakOnCancel) || ending.refusal.reason != RefusalReason::kCancelledByClient) {
+      Remove(ending.key);
+    }
+  }
+  for (const RequestKey key : plan.preempt) LetGo(&at(key));
+  for (const AdmissionPlan::Ending& ending : plan.too_often) Remove(ending.key);
+  for (const AdmissionPlan::Start& start : plan.admit) Start(start);
+}
+
+std::int64_t Scheduler::SharedTokens(const Request& r) const {
+  const std::int64_t width = pool_->shape().block_tokens;
+  return r.prompt_tokens() / width * width;
+}
+
+std::int32_t Scheduler::Leader(const Request& r) const {
+  std::int32_t q = 0;
+  while (r.choices[Index(q)].ended) ++q;
+  return q;
+}
+
+CachedPrefix Scheduler::Cached(const Request& r) const {
+  CachedPrefix cached;
+  if (r.spec.prompt_logprobs != kNoLogprobs) return cached;
+  std::vector<std::span<const TokenId>> histories;
+  histories.reserve(r.choices.size());
+  for (const Choice& c : r.choices) {
+    if (c.ended) {
+      histories.emplace_back();
+    } else {
+      histories.emplace_back(c.history.empty() ? r.spec.prompt : c.history);
+    }
+  }
+  pool_->FindCached(r.spec.salt, r.prompt_tokens(), histories, &cached);
+  return cached;
+}
+
+void Scheduler::Start(const AdmissionPlan::Start& start) {
+  Request& r = at(start.key);
+  BERTH_CHECK(!r.blocks.has_value());
+  const CachedPrefix cached = Cached(r);
+  const std::int64_t width = pool_->shape().block_tokens;
+  const ReservationSpec spec{start.key, r.spec.service_class, start.reserved_blocks, SharedTokens(r) / width,
+                             static_cast<std::int32_t>(r.choices.size())};
+  r.blocks = pool_->Reserve(spec, r.spec.salt, cached);
+  BERTH_CHECK_MSG(r.blocks.has_value(), "admission started a request that the pool has no room for");
+  r.table_blocks = start.reserved_blocks * std::ssize(r.choices);
+  table_blocks_ += r.table_blocks;
+  if (Index(table_blocks_) > step_.block_ids.capacity()) step_.block_ids.reserve(2 * Index(table_blocks_));
+  r.running_index = running_.size();
+  running_.push_back(&r);
+
+  const std::int64_t shared = std::ssize(cached.shared) * width;
+  const bool all_shared = shared == SharedTokens(r);
+  bool resumed = false;
+  for (std::size_t q = 0; q < r.choices.size(); ++q) {
+    Choice& c = r.choices[q];
+    if (c.history.empty()) {
+      c.sequence = next_sequence_++;
+      c.history.reserve(Index(r.prompt_tokens() + r.spec.max_output_tokens));
+      c.history = r.spec.prompt;
+    }
+    resumed |= Length(c.history) > r.prompt_tokens();
+    const std::int64_t own = q < cached.choices.size() ? std::ssize(cached.choices[q]) * width : 0;
+    c.stored = all_shared ? shared + own : 0;
+  }
+  r.choices[Index(Leader(r))].stored = std::max(r.choices[Index(Leader(r))].stored, shared);
+  // Choices that have drawn tokens recompute their own parts; before that they follow the first one and part later.
+  r.forked = resumed || r.choices.size() == 1;
+}
+
+std::span<const DrawnToken> Scheduler::ApplyStep(const StepResult& result) {
+  BERTH_CHECK(result.step == step_.step && result.logits.size() == step_.logit_rows.size());
+  moved_ends_.clear();
+  for (Request* r : stepped_) {
+    bool all_decoded = r->choices.size() == 1;
+    for (std::size_t q = 0; q < r->choices.size(); ++q) {
+      Choice& c = r->choices[q];
+      if (c.planned == 0) continue;
+      all_decoded = all_decoded && IsDecoding(*r, c);
+      recomputed_tokens_ += std::clamp<std::int64_t>(c.highest_stored - c.stored, 0, c.planned);
+      c.stored += c.planned;
+      c.highest_stored = std::max(c.highest_stored, c.stored);
+      computed_tokens_ += c.planned;
+      c.planned = 0;
+      r->blocks->MarkComputed(static_cast<std::int32_t>(q), c.history, c.stored);
+    }
+    // What the leader computed of the prompt is there for all choices.
+    const std::int64_t leader_stored = r->choices[Index(Leader(*r))].stored;
+    const std::int64_t common = r->forked ? std::min(leader_stored, SharedTokens(*r)) : leader_stored;
+    if (r->choices.size() > 1 && common >= SharedTokens(*r)) {
+      for (Choice& c : r->choices) c.stored = std::max(c.stored, common);
+    }
+    r->in_step = false;
+    if (!all_decoded) moved_ends_.push_back({r->spec.key, 0});
+  }
+  for (DrawnToken& drawn : drawn_) {
+    drawn.token = result.logits[Index(drawn.logit_row)].token;
+    at(drawn.key).choices[Index(drawn.choice)].history.push_back(drawn.token);
+  }
+  // Prefills that got no chunk lost a step against what was foreseen.
+  for (const Prefill& p : prefills_) {
+    if (p.chunk == 0) moved_ends_.push_back({p.request->spec.key, 0});
+  }
+  for (StepsLeft& moved : moved_ends_) {
+    const Request& r = at(moved.key);
+    moved.steps = Left(r, r.choices[Index(Leader(r))].stored);
+  }
+  stepped_.clear();
+  if (result.busy > Duration(0)) cost_model_.Observe(work_, result.busy);
+  last_work_ = work_;
+  return drawn_;
+}
+
+std::span<const RequestKey> Scheduler::DropStep() {
+  dropped_.clear();
+  for (Request* r : stepped_) {
+    dropped_.push_back(r->spec.key);
+    for (Choice& c : r->choices) {
+      if (Planted(PlantedBug::kFailedStepIndexed) && c.planned > 0) {
+        r->blocks->MarkComputed(static_cast<std::int32_t>(&c - r->choices.data()), c.history, c.stored + c.planned);
+      }
+      c.planned = 0;
+    }
+    r->in_step = false;
+  }
+  stepped_.clear();
+  return dropped_;
+}
+
+void Scheduler::EndChoice(RequestKey key, std::int32_t choice, std::int64_t new_reserved,
+                          std::vector<BlockId>* released) {
+  Request& r = at(key);
+  const std::int32_t leader = Leader(r);
+  r.choices[Index(choice)].ended = true;
+  if (!r.forked && choice == leader && r.choices[Index(choice)].stored > SharedTokens(r) &&
+      r.spec.max_output_tokens > 1) {
+    r.blocks->SwapOwn(choice, Leader(r));  // the others have yet to copy the prompt's last block
+  }
+  r.blocks->EndChoice(choice, new_reserved, released);
+}
+
+void Scheduler::FindCached(RequestKey key, std::vector<CachedBlock>* out) const {
+  const CachedPrefix cached = Cached(at(key));
+  const auto add = [&](const std::vector<BlockId>& blocks) {
+    for (const BlockId block : blocks) out->push_back({block, pool_->SoleHolder(block)});
+  };
+  add(cached.shared);
+  for (const auto& choice : cached.choices) add(choice);
+}
+
+std::int64_t Scheduler::RecomputeTokens(RequestKey key) const {
+  const Request& r = at(key);
+  std::int64_t tokens = 0;
+  for (const Choice& c : r.choices) {
+    if (!c.ended) tokens += std::max<std::int64_t>(0, c.stored - (tokens > 0 ? SharedTokens(r) : 0));
+  }
+  return tokens;
+}
+
+std::int64_t Scheduler::Left(const Request& r, std::int64_t computed_tokens) const {
+  std::int64_t output_left = 0;
+  std::int64_t history = r.prompt_tokens();
+  for (const Choice& c : r.choices) {
+    if (c.ended) continue;
+    const std::int64_t length = std::max(r.prompt_tokens(), Length(c.history));
+    history = std::max(history, length);
+    output_left = std::max(output_left, r.spec.max_output_tokens - (length - r.prompt_tokens()));
+  }
+  return output_left + CeilDiv(std::max<std::int64_t>(0, history - 1 - computed_tokens), policy_.max_batched_tokens);
+}
+
+std::int64_t Scheduler::StepsToFinish(RequestKey key, std::int64_t cached_blocks) const {
+  return Left(at(key), cached_blocks * pool_->shape().block_tokens);
+}
+
+const BlockReservation* Scheduler::Blocks(RequestKey key) const {
+  const Request& r = at(key);
+  return r.blocks.has_value() ? &*r.blocks : nullptr;
+}
+
+std::int64_t Scheduler::RequiredTokens(ClassId service_class, std::int64_t max_output_tokens) const {
+  const ClassPolicy& c = policy_.classes[Index(service_class)];
+  switch (c.require) {
+    case DeadlineRequirement::kFirstToken:
+      return 1;
+    case DeadlineRequirement::kUsefulOutput:
+      return std::min(c.useful_tokens, max_output_tokens);
+    case DeadlineRequirement::kFullOutput:
+      return max_output_tokens;
+  }
+  return 1;
+}
+
+Duration Scheduler::PredictTime(std::int64_t prompt_tokens, std::int64_t output_tokens, bool alone) const {
+  const std::int64_t steps = CeilDiv(prompt_tokens, policy_.max_batched_tokens);
+  const std::int64_t others = alone ? 0 : last_work_.decode_sequences;
+  const std::int64_t others_kv = alone ? 0 : last_work_.decode_kv_tokens;
+  const StepWork chunk{CeilDiv(prompt_tokens, std::max<std::int64_t>(1, steps)), others, others_kv,
+                       prompt_tokens * prompt_tokens / (2 * std::max<std::int64_t>(1, steps))};
+  const StepWork decode{0, others + 1, others_kv + prompt_tokens + output_tokens / 2, 0};
+  return cost_model_.Predict(chunk) * steps +
+         cost_model_.Predict(decode) * std::max<std::int64_t>(0, output_tokens - 1);
+}
+
+}  // namespace berth

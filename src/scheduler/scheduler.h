@@ -1,0 +1,183 @@
+// Turns running requests into steps: which tokens each sequence computes next, into which blocks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "berth/admission.h"
+#include "berth/clock.h"
+#include "berth/kv.h"
+#include "berth/policy.h"
+#include "berth/pool_view.h"
+#include "berth/request.h"
+#include "berth/step.h"
+#include "kv/block_pool.h"
+#include "scheduler/step_cost_model.h"
+
+namespace berth {
+
+// What the scheduler needs of a request, from its arrival on. `sampling` and `banned` stay unchanged while it lives.
+struct ScheduledRequest {
+  RequestKey key = 0;
+  ClassId service_class = 0;
+  TimePoint deadline = kNoDeadline;
+  std::vector<TokenId> prompt;             // ≥ 1 token
+  std::int64_t max_output_tokens = 1;      // per choice
+  std::uint64_t salt = 0;                  // its tenant's
+  const SamplingSpec* sampling = nullptr;  // never null; n choices
+  std::int32_t logprobs = kNoLogprobs;
+  std::int32_t prompt_logprobs = kNoLogprobs;  // any: takes no cached blocks
+  std::int64_t min_output_tokens = 0;
+  std::span<const TokenId> banned;  // not drawn before min_output_tokens; sorted
+};
+
+// A token that a step drew.
+struct DrawnToken {
+  RequestKey key = 0;
+  std::int32_t choice = 0;
+  TokenId token = kNoToken;
+  std::int32_t logit_row = 0;  // its place in the step's results
+};
+
+// How far a request is from its end at the latest.
+struct StepsLeft {
+  RequestKey key = 0;
+  std::int64_t steps = 0;
+};
+
+// Owns the running requests' blocks and positions. The life of a request: Add, then Commit starts it (and may preempt
+// and restart it), steps advance it, EndChoice and Finish end it; Commit or Remove ends it early. Deterministic and not
+// thread-safe; the engine thread owns it. At most one step is in flight, and between PlanStep and ApplyStep or DropStep
+// nothing else is called.
+//
+// A step is planned in two phases: what each sequence computes is decided against every budget first, and only then
+// blocks are taken. Since every block comes out of a reservation, the second phase cannot fail.
+class Scheduler final : public PoolView {
+ public:
+  // `pool` must outlive the scheduler.
+  Scheduler(BlockPool* pool, const Policy& policy, const StepCostModel& cost_model = StepCostModel());
+
+  // As Admission::SetPolicy, between two steps.
+  void SetPolicy(const Policy& policy);
+
+  void Add(ScheduledRequest request);
+  // Forgets a request that waits or runs; its blocks return. Unknown keys are ignored.
+  void Remove(RequestKey key);
+
+  // Carries out admission's decisions, all of them: what ends or is preempted lets go of its blocks first, then what
+  // starts gets its reservation and the cached blocks it finds. A refusal of the pool is a bug and crashes.
+  void Commit(const AdmissionPlan& plan);
+
+  // The next step; empty where nothing runs. Valid until the next call. Every running sequence that has its prompt
+  // decodes one token; what is left of the budget goes to prefill chunks.
+  const StepPlan& PlanStep(TimePoint now);
+  // Running requests in the middle of their prompt that could not meet their deadline even alone, as of the last
+  // PlanStep: they got no chunk, and the caller should end them.
+  std::span<const RequestKey> hopeless() const { return hopeless_; }
+
+  // The planned step succeeded: its blocks count as computed, its tokens are drawn.
+  std::span<const DrawnToken> ApplyStep(const StepResult& result);
+  // The planned step failed: the requests it touched, whose blocks may hold anything. The caller ends them.
+  std::span<const RequestKey> DropStep();
+
+  // The choice is over. Its blocks return and the group's reservation drops to `new_reserved`; `released` gets the
+  // blocks. REQUIRES: it is not the last live choice.
+  void EndChoice(RequestKey key, std::int32_t choice, std::int64_t new_reserved, std::vector<BlockId>* released);
+
+  // Requests whose latest end moved with the last step; the others end as foreseen, one step nearer.
+  std::span<const StepsLeft> moved_ends() const { return moved_ends_; }
+
+  // PoolView.
+  void FindCached(RequestKey key, std::vector<CachedBlock>* out) const override;
+  std::int64_t RecomputeTokens(RequestKey key) const override;
+  std::int64_t StepsToFinish(RequestKey key, std::int64_t cached_blocks) const override;
+
+  // Predicted time from the start of a request until `output_tokens` are there, beside what runs now, or alone.
+  Duration PredictTime(std::int64_t prompt_tokens, std::int64_t output_tokens, bool alone) const;
+  // Predicted time of a step like the last one.
+  Duration PredictStep() const { return cost_model_.Predict(last_work_); }
+  // What its class requires before the deadline, in output tokens.
+  std::int64_t RequiredTokens(ClassId service_class, std::int64_t max_output_tokens) const;
+
+  const StepCostModel& cost_model() const { return cost_model_; }
+  bool idle() const { return running_.empty(); }
+  std::int64_t running_requests() const { return static_cast<std::int64_t>(running_.size()); }
+  // A running request's blocks; null while it waits.
+  const BlockReservation* Blocks(RequestKey key) const;
+  std::int64_t computed_tokens() const { return computed_tokens_; }      // ever, recomputation included
+  std::int64_t recomputed_tokens() const { return recomputed_tokens_; }  // lost to a preemption and computed again
+
+ private:
+  struct Choice {
+    SequenceId sequence = 0;
+    std::vector<TokenId> history;  // prompt and output; capacity for all of it
+    std::int64_t stored = 0;       // tokens whose K and V are there
+    std::int64_t planned = 0;      // tokens of the step in flight
+    std::int64_t highest_stored = 0;
+    bool ended = false;
+  };
+  struct Request {
+    ScheduledRequest spec;
+    std::vector<Choice> choices;
+    std::optional<BlockReservation> blocks;  // while running
+    std::size_t running_index = 0;
+    std::int64_t table_blocks = 0;  // its part of table_blocks_
+    bool forked = false;            // every choice has its own copy of the prompt's last, partial block
+    bool in_step = false;
+
+    std::int64_t prompt_tokens() const { return static_cast<std::int64_t>(spec.prompt.size()); }
+  };
+  // A sequence that has more than one token to compute.
+  struct Prefill {
+    Request* request = nullptr;
+    std::int32_t choice = 0;
+    std::int64_t need = 0;
+    std::int64_t chunk = 0;
+  };
+
+  Request& at(RequestKey key);
+  const Request& at(RequestKey key) const;
+  std::int64_t SharedTokens(const Request& r) const;  // of the prompt's full blocks
+  CachedPrefix Cached(const Request& r) const;
+  void Start(const AdmissionPlan::Start& start);
+  void LetGo(Request* r);
+  std::int64_t Left(const Request& r, std::int64_t computed_tokens) const;
+  std::int32_t Leader(const Request& r) const;
+
+  // step_planner.cc
+  bool IsDecoding(const Request& r, const Choice& c) const;
+  void GatherPrefills(TimePoint now);
+  bool IsHopeless(const Request& r, const Prefill& p, TimePoint now) const;
+  std::int64_t PrefillBudget(std::int64_t decodes) const;
+  void ShareOut(std::int64_t budget);
+  void ForkIfDue(Request* r);
+  void Emit(Request* r, std::int32_t choice, std::int64_t tokens);
+  void EmitLogits(const Request& r, std::int32_t choice, std::int64_t tokens);
+
+  BlockPool* pool_;
+  Policy policy_;
+  StepCostModel cost_model_;
+  std::unordered_map<RequestKey, std::unique_ptr<Request>> requests_;
+  std::vector<Request*> running_;
+  SequenceId next_sequence_ = 0;
+  std::int64_t table_blocks_ = 0;  // the most that a step's block tables may hold, so that decoding never grows them
+
+  StepPlan step_;
+  StepWork work_;            // of step_
+  StepWork last_work_;       // of the last step that succeeded
+  Duration tightest_slo_{};  // among what decodes in step_
+  std::vector<Prefill> prefills_;
+  std::vector<Request*> stepped_;
+  std::vector<DrawnToken> drawn_;
+  std::vector<RequestKey> hopeless_;
+  std::vector<RequestKey> dropped_;
+  std::vector<StepsLeft> moved_ends_;
+  std::int64_t computed_tokens_ = 0;
+  std::int64_t recomputed_tokens_ = 0;
+};
+
+}  // namespace berth

@@ -1,0 +1,196 @@
+// What the next step computes: decode first, then prefill chunks into what the step's budget leaves.
+#include <algorithm>
+#include <tuple>
+
+#include "base/check.h"
+#include "scheduler/scheduler.h"
+
+namespace berth {
+namespace {
+
+std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+bool Scheduler::IsDecoding(const Request& r, const Choice& c) const {
+  const auto length = static_cast<std::int64_t>(c.history.size());
+  return length > r.prompt_tokens() && length - c.stored == 1;
+}
+
+const StepPlan& Scheduler::PlanStep(TimePoint now) {
+  step_.Clear();
+  ++step_.step;
+  work_ = StepWork();
+  drawn_.clear();
+  stepped_.clear();
+  hopeless_.clear();
+  tightest_slo_ = Duration::max();
+
+  // Phase one: nothing changes until every budget is known.
+  for (const Request* r : running_) {
+    for (const Choice& c : r->choices) {
+      if (c.ended || !IsDecoding(*r, c)) continue;
+      ++work_.decode_sequences;
+      work_.decode_kv_tokens += c.stored + 1;
+      const std::optional<Duration>& slo = policy_.classes[Index(r->spec.service_class)].inter_token_slo;
+      if (slo.has_value()) tightest_slo_ = std::min(tightest_slo_, *slo);
+    }
+  }
+  GatherPrefills(now);
+  if (!prefills_.empty()) ShareOut(PrefillBudget(work_.decode_sequences));
+
+  // Phase two.
+  for (Request* r : running_) {
+    ForkIfDue(r);
+    for (std::size_t q = 0; q < r->choices.size(); ++q) {
+      if (!r->choices[q].ended && IsDecoding(*r, r->choices[q])) Emit(r, static_cast<std::int32_t>(q), 1);
+    }
+  }
+  for (const Prefill& p : prefills_) {
+    if (p.chunk == 0) continue;
+    work_.prefill_tokens += p.chunk;
+    work_.prefill_kv_products += p.chunk * (p.request->choices[Index(p.choice)].stored + p.chunk);
+    Emit(p.request, p.choice, p.chunk);
+  }
+  return step_;
+}
+
+// Sequences with more than one token to compute, in the order in which they get chunks.
+void Scheduler::GatherPrefills(TimePoint now) {
+  prefills_.clear();
+  for (Request* r : running_) {
+    const std::int32_t leader = Leader(*r);
+    const bool shared_ready = r->choices[Index(leader)].stored >= SharedTokens(*r);
+    bool hopeless = false;
+    for (std::size_t q = 0; q < r->choices.size(); ++q) {
+      const Choice& c = r->choices[q];
+      const auto choice = static_cast<std::int32_t>(q);
+      if (c.ended || IsDecoding(*r, c)) continue;
+      // One sequence computes what all share, and before they part it computes the whole prompt.
+      if (choice != leader && (!shared_ready || !r->forked)) continue;
+      const Prefill p{r, choice, static_cast<std::int64_t>(c.history.size()) - c.stored, 0};
+      hopeless = hopeless || IsHopeless(*r, p, now);
+      if (!hopeless) prefills_.push_back(p);
+    }
+    if (hopeless) hopeless_.push_back(r->spec.key);
+  }
+  std::ranges::sort(prefills_, [&](const Prefill& a, const Prefill& b) {
+    const auto rank = [&](const Prefill& p) {
+      return std::tuple(-policy_.classes[Index(p.request->spec.service_class)].priority, p.request->spec.deadline,
+                        p.request->spec.key, p.choice);
+    };
+    return rank(a) < rank(b);
+  });
+}
+
+// What its class requires would not be there before the deadline even if the request ran alone.
+bool Scheduler::IsHopeless(const Request& r, const Prefill& p, TimePoint now) const {
+  if (r.spec.deadline == kNoDeadline) return false;
+  const auto drawn = static_cast<std::int64_t>(r.choices[Index(p.choice)].history.size()) - r.prompt_tokens();
+  const std::int64_t missing = RequiredTokens(r.spec.service_class, r.spec.max_output_tokens) - drawn;
+  return missing > 0 && now + PredictTime(p.need, missing, true) > r.spec.deadline;
+}
+
+// Tokens for prefill in a step with so many decodes: what keeps the step within the tightest inter-token SLO of what
+// decodes now, but never so little that a prefill stands still.
+std::int64_t Scheduler::PrefillBudget(std::int64_t decodes) const {
+  // A policy change may leave less than what runs already needs; then a step exceeds it rather than stall anyone.
+  const std::int64_t most = std::max<std::int64_t>(1, policy_.max_batched_tokens - decodes);
+  if (tightest_slo_ == Duration::max()) return most;
+  const Prefill& first = prefills_.front();
+  const std::int64_t context = first.request->choices[Index(first.choice)].stored;
+  const std::int64_t within = cost_model_.PrefillTokensWithin(tightest_slo_, work_, context, most);
+  return std::clamp(within, std::min<std::int64_t>(pool_->shape().block_tokens, most), most);
+}
+
+void Scheduler::ShareOut(std::int64_t budget) {
+  std::int64_t left = budget;
+  const auto give = [&](Prefill* p, std::int64_t most) {
+    const std::int64_t tokens = std::min({most, left, p->need - p->chunk});
+    p->chunk += tokens;
+    left -= tokens;
+    return tokens;
+  };
+  for (ClassId c = 0; c < std::ssize(policy_.classes); ++c) {
+    const double share = policy_.classes[Index(c)].prefill_min_share;
+    if (share <= 0.0) continue;
+    auto guaranteed = static_cast<std::int64_t>(share * static_cast<double>(budget));
+    for (Prefill& p : prefills_) {
+      if (p.request->spec.service_class == c) guaranteed -= give(&p, guaranteed);
+    }
+  }
+  for (Prefill& p : prefills_) give(&p, left);
+}
+
+// The step after a group's prompt: each choice but one gets a copy of the prompt's last, partial block.
+void Scheduler::ForkIfDue(Request* r) {
+  const std::int32_t leader = Leader(*r);
+  if (r->forked || !IsDecoding(*r, r->choices[Index(leader)])) return;
+  r->forked = true;
+  if (r->prompt_tokens() == SharedTokens(*r)) return;
+  for (std::size_t q = 0; q < r->choices.size(); ++q) {
+    const auto choice = static_cast<std::int32_t>(q);
+    if (choice == leader || r->choices[q].ended) continue;
+    step_.block_copies.push_back({r->blocks->own_blocks(leader)[0], r->blocks->own_blocks(choice)[0]});
+  }
+}
+
+void Scheduler::Emit(Request* r, std::int32_t choice, std::int64_t tokens) {
+  Choice& c = r->choices[Index(choice)];
+  const std::int64_t end = c.stored + tokens;
+  r->blocks->Cover(choice, end);
+  if (!r->forked && end == r->prompt_tokens() && r->spec.max_output_tokens > 1) {
+    for (std::size_t q = 0; q < r->choices.size(); ++q) {
+      if (!r->choices[q].ended) r->blocks->Cover(static_cast<std::int32_t>(q), end);
+    }
+  }
+  StepRow row;
+  row.sequence = c.sequence;
+  row.first_position = static_cast<std::int32_t>(c.stored);
+  row.token_begin = static_cast<std::int32_t>(step_.token_ids.size());
+  row.num_tokens = static_cast<std::int32_t>(tokens);
+  row.block_begin = static_cast<std::int32_t>(step_.block_ids.size());
+  step_.token_ids.insert(step_.token_ids.end(), c.history.begin() + c.stored, c.history.begin() + end);
+  r->blocks->AppendTable(choice, &step_.block_ids);
+  row.num_blocks = static_cast<std::int32_t>(step_.block_ids.size()) - row.block_begin;
+  step_.rows.push_back(row);
+  c.planned = tokens;
+  EmitLogits(*r, choice, tokens);
+  if (!r->in_step) stepped_.push_back(r);
+  r->in_step = true;
+}
+
+void Scheduler::EmitLogits(const Request& r, std::int32_t choice, std::int64_t tokens) {
+  const Choice& c = r.choices[Index(choice)];
+  const std::int64_t end = c.stored + tokens;
+  const std::int64_t first_index = static_cast<std::int64_t>(step_.token_ids.size()) - tokens - c.stored;
+  if (r.spec.prompt_logprobs != kNoLogprobs) {
+    // Positions that a request computes again after a preemption were reported already.
+    for (std::int64_t p = std::max(c.stored, c.highest_stored); p < std::min(end, r.prompt_tokens() - 1); ++p) {
+      LogitRow row;
+      row.token_index = static_cast<std::int32_t>(first_index + p);
+      row.target = r.spec.prompt[Index(p + 1)];
+      row.top_logprobs = r.spec.prompt_logprobs;
+      step_.logit_rows.push_back(row);
+    }
+  }
+  if (end < static_cast<std::int64_t>(c.history.size())) return;
+  for (std::size_t q = 0; q < r.choices.size(); ++q) {
+    const auto drawer = static_cast<std::int32_t>(q);
+    const Choice& d = r.choices[q];
+    if (d.ended || (r.forked && drawer != choice)) continue;
+    LogitRow row;
+    row.token_index = static_cast<std::int32_t>(first_index + end - 1);
+    row.top_logprobs = r.spec.logprobs;
+    row.sampling.spec = r.spec.sampling;
+    row.sampling.choice_index = drawer;
+    row.sampling.history = d.history;
+    row.sampling.prompt_tokens = static_cast<std::int32_t>(r.prompt_tokens());
+    const auto drawn = static_cast<std::int64_t>(d.history.size()) - r.prompt_tokens();
+    if (drawn < r.spec.min_output_tokens) row.sampling.banned = r.spec.banned;
+    drawn_.push_back({r.spec.key, drawer, kNoToken, static_cast<std::int32_t>(step_.logit_rows.size())});
+    step_.logit_rows.push_back(row);
+  }
+}
+
+}  // namespace berth

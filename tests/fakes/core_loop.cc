@@ -1,0 +1,156 @@
+#include "fakes/core_loop.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace berth::test {
+
+CoreLoop::CoreLoop(const KvPoolShape& pool, const Policy& policy, Backend* backend)
+    : pool_(pool, static_cast<std::int32_t>(policy.classes.size())),
+      admission_(pool, policy),
+      scheduler_(&pool_, policy),
+      backend_(backend) {}
+
+CoreLoop::~CoreLoop() {
+  for (const auto& [key, live] : live_) scheduler_.Remove(key);
+}
+
+RequestKey CoreLoop::Arrive(const LoopRequest& request, TimePoint now) {
+  const Arrival arrival{request.service_class, request.tenant, request.n, false, std::ssize(request.prompt)};
+  if (const auto refusal = admission_.TakeTicket(arrival)) {
+    const RequestKey key = next_key_++;
+    ended_[key] = {refusal->reason, {}, now, std::nullopt, std::nullopt, now, 0};
+    return key;
+  }
+  return ArriveWithTicket(request, now);
+}
+
+RequestKey CoreLoop::ArriveWithTicket(const LoopRequest& request, TimePoint now) {
+  const RequestKey key = next_key_++;
+  AdmissionRequest asked;
+  asked.key = key;
+  asked.service_class = request.service_class;
+  asked.tenant = request.tenant;
+  asked.prompt_tokens = std::ssize(request.prompt);
+  asked.max_output_tokens = request.max_output_tokens;
+  asked.n = request.n;
+  asked.arrival = now;
+  asked.deadline = request.deadline;
+  asked.overload = admission_.policy().classes[static_cast<std::size_t>(request.service_class)].overload;
+  if (request.judge_deadline) {
+    const std::int64_t required = scheduler_.RequiredTokens(request.service_class, request.max_output_tokens);
+    asked.needed_time = scheduler_.PredictTime(asked.prompt_tokens, required, false);
+  }
+  asked.service_time = scheduler_.PredictTime(asked.prompt_tokens, request.max_output_tokens, false);
+  if (const auto refusal = admission_.Submit(asked, now)) {
+    ended_[key] = {refusal->reason, {}, now, std::nullopt, std::nullopt, now, 0};
+    return key;
+  }
+  auto live = std::make_unique<Live>();
+  live->request = request;
+  live->sampling.n = request.n;
+  live->sampling.seed = request.seed;
+  live->outcome.arrival = now;
+  live->outcome.output.resize(static_cast<std::size_t>(request.n));
+  live->ended.resize(static_cast<std::size_t>(request.n));
+  ScheduledRequest scheduled;
+  scheduled.key = key;
+  scheduled.service_class = request.service_class;
+  scheduled.deadline = request.judge_deadline ? request.deadline : kNoDeadline;
+  scheduled.prompt = request.prompt;
+  scheduled.max_output_tokens = request.max_output_tokens;
+  scheduled.salt = request.salt;
+  scheduled.sampling = &live->sampling;
+  scheduled.prompt_logprobs = request.prompt_logprobs;
+  scheduler_.Add(std::move(scheduled));
+  live_[key] = std::move(live);
+  return key;
+}
+
+void CoreLoop::SetPolicy(const Policy& policy) {
+  scheduler_.SetPolicy(policy);
+  admission_.SetPolicy(policy);
+}
+
+void CoreLoop::End(RequestKey key, std::optional<RefusalReason> reason, TimePoint now) {
+  const auto found = live_.find(key);
+  BERTH_CHECK_MSG(found != live_.end(), "a request ended twice");
+  Outcome& outcome = found->second->outcome;
+  outcome.reason = reason;
+  outcome.end = now;
+  BERTH_CHECK(ended_.emplace(key, std::move(outcome)).second);
+  live_.erase(found);
+  progressed_ = true;
+}
+
+std::vector<CoreLoop::View> CoreLoop::Views() const {
+  std::vector<View> views;
+  for (const auto& [key, live] : live_) {
+    views.push_back({key, &live->request, std::ranges::count(live->ended, false), scheduler_.Blocks(key) != nullptr});
+  }
+  return views;
+}
+
+bool CoreLoop::Tick(TimePoint now) {
+  progressed_ = false;
+  last_step_ = nullptr;
+  if (live_.empty()) return false;
+  const Duration step_time = fixed_step_time_.value_or(scheduler_.PredictStep());
+  const AdmissionPlan& plan = admission_.Plan(now, step_time, scheduler_);
+  scheduler_.Commit(plan);
+  for (const auto& ending : plan.end) End(ending.key, ending.refusal.reason, now);
+  for (const auto& ending : plan.too_often) End(ending.key, ending.refusal.reason, now);
+  for (const RequestKey key : plan.preempt) {
+    if (live_.contains(key)) ++live_[key]->outcome.preemptions;
+  }
+  for (const auto& start : plan.admit) {
+    Outcome& outcome = live_[start.key]->outcome;
+    if (!outcome.first_start.has_value()) outcome.first_start = now;
+    progressed_ = true;
+  }
+  if (after_plan_) after_plan_(plan);
+  RunStep(now);
+  return true;
+}
+
+void CoreLoop::RunStep(TimePoint now) {
+  const StepPlan& step = scheduler_.PlanStep(now);
+  for (const RequestKey key : scheduler_.hopeless()) admission_.Cancel(key, RefusalReason::kDeadlineInfeasible);
+  result_.busy = Duration(0);
+  if (step.rows.empty()) return;
+  last_step_ = &step;
+  progressed_ = true;
+  BERTH_CHECK(backend_->Submit(step).ok());
+  if (!backend_->Await(&result_).ok()) {
+    for (const RequestKey key : scheduler_.DropStep()) admission_.Cancel(key, RefusalReason::kBackendFault);
+    return;
+  }
+  for (const DrawnToken& drawn : scheduler_.ApplyStep(result_)) TakeToken(drawn, now + result_.busy);
+  for (const StepsLeft& moved : scheduler_.moved_ends()) {
+    if (live_.contains(moved.key)) admission_.SetEndStep(moved.key, admission_.plan_number() + 1 + moved.steps);
+  }
+}
+
+void CoreLoop::TakeToken(const DrawnToken& drawn, TimePoint now) {
+  Live& live = *live_.at(drawn.key);
+  const auto q = static_cast<std::size_t>(drawn.choice);
+  std::vector<TokenId>& output = live.outcome.output[q];
+  output.push_back(drawn.token);
+  ++live.tokens;
+  if (!live.outcome.first_token.has_value()) live.outcome.first_token = now;
+  const bool full = std::ssize(output) >= live.request.max_output_tokens;
+  if (!full && !(stop_rule_ && stop_rule_(drawn.key, drawn.choice, output))) return;
+  live.ended[q] = true;
+  if (std::ranges::count(live.ended, false) > 0) {
+    scheduler_.EndChoice(drawn.key, drawn.choice, admission_.BlocksAfterEndChoice(drawn.key), &released_);
+    admission_.EndChoice(drawn.key, released_, now);
+    return;
+  }
+  scheduler_.Remove(drawn.key);
+  admission_.Finish(drawn.key, now, std::ssize(live.request.prompt) + live.tokens);
+  End(drawn.key, std::nullopt, now);
+}
+
+}  // namespace berth::test

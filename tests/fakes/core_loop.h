@@ -1,0 +1,113 @@
+// The deterministic core in one loop: arrivals, plan, commit, step, result. What the engine does between its threads,
+// for tests and simulations that own the clock.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "admission/admission.h"
+#include "berth/backend.h"
+#include "kv/block_pool.h"
+#include "scheduler/scheduler.h"
+
+namespace berth::test {
+
+struct LoopRequest {
+  ClassId service_class = 0;
+  TenantId tenant = 0;
+  std::vector<TokenId> prompt;
+  std::int64_t max_output_tokens = 1;
+  std::int32_t n = 1;
+  std::uint64_t seed = 0;
+  std::uint64_t salt = 0;
+  TimePoint deadline = kNoDeadline;
+  std::int32_t prompt_logprobs = kNoLogprobs;
+  bool judge_deadline = false;  // predict what it needs before its deadline
+};
+
+// How a request ended, and what it had got by then.
+struct Outcome {
+  std::optional<RefusalReason> reason;  // absent = complete
+  std::vector<std::vector<TokenId>> output;
+  TimePoint arrival{};
+  std::optional<TimePoint> first_start;
+  std::optional<TimePoint> first_token;
+  TimePoint end{};
+  std::int64_t preemptions = 0;
+};
+
+class CoreLoop {
+ public:
+  // After how many tokens a choice ends by itself: told the output so far.
+  using StopRule = std::function<bool(RequestKey, std::int32_t choice, const std::vector<TokenId>& output)>;
+
+  CoreLoop(const KvPoolShape& pool, const Policy& policy, Backend* backend);
+  ~CoreLoop();
+
+  // Takes a ticket, then submits. The key, or what refused it; an ended() entry is made for both.
+  RequestKey Arrive(const LoopRequest& request, TimePoint now);
+  // As Arrive, with a ticket that TakeTicket gave before.
+  RequestKey ArriveWithTicket(const LoopRequest& request, TimePoint now);
+  void Cancel(RequestKey key) { admission_.Cancel(key); }
+  void SetPolicy(const Policy& policy);
+
+  // One plan and one step. False where nothing is left to do. `after_plan` runs once the plan is committed.
+  bool Tick(TimePoint now);
+
+  void set_stop_rule(StopRule rule) { stop_rule_ = std::move(rule); }
+  void set_after_plan(std::function<void(const AdmissionPlan&)> check) { after_plan_ = std::move(check); }
+  void set_step_time(Duration step_time) { fixed_step_time_ = step_time; }
+
+  Admission& admission() { return admission_; }
+  Scheduler& scheduler() { return scheduler_; }
+  BlockPool& pool() { return pool_; }
+  const std::map<RequestKey, Outcome>& ended() const { return ended_; }
+  std::map<RequestKey, Outcome>* mutable_ended() { return &ended_; }
+  // The live requests, by key.
+  struct View {
+    RequestKey key = 0;
+    const LoopRequest* request = nullptr;
+    std::int64_t live_choices = 0;
+    bool running = false;
+  };
+  std::vector<View> Views() const;
+  std::int64_t live() const { return static_cast<std::int64_t>(live_.size()); }
+  const StepPlan* last_step() const { return last_step_; }
+  Duration last_busy() const { return result_.busy; }
+  // Something started, ended or was computed in the last Tick.
+  bool progressed() const { return progressed_; }
+
+ private:
+  struct Live {
+    LoopRequest request;
+    SamplingSpec sampling;
+    Outcome outcome;
+    std::vector<bool> ended;
+    std::int64_t tokens = 0;
+  };
+
+  void End(RequestKey key, std::optional<RefusalReason> reason, TimePoint now);
+  void TakeToken(const DrawnToken& drawn, TimePoint now);
+  void RunStep(TimePoint now);
+
+  BlockPool pool_;
+  Admission admission_;
+  Scheduler scheduler_;
+  Backend* backend_;
+  RequestKey next_key_ = 0;
+  std::map<RequestKey, std::unique_ptr<Live>> live_;
+  std::map<RequestKey, Outcome> ended_;
+  StopRule stop_rule_;
+  std::function<void(const AdmissionPlan&)> after_plan_;
+  std::optional<Duration> fixed_step_time_;
+  StepResult result_;
+  const StepPlan* last_step_ = nullptr;
+  std::vector<BlockId> released_;
+  bool progressed_ = false;
+};
+
+}  // namespace berth::test

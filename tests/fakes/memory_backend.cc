@@ -1,0 +1,97 @@
+#include "fakes/memory_backend.h"
+
+#include <algorithm>
+
+namespace berth::test {
+namespace {
+
+constexpr TokenId kGarbage = -7;
+
+}  // namespace
+
+TokenId NextToken(std::uint64_t seed, std::int32_t choice, std::span<const TokenId> history) {
+  std::uint64_t hash = seed * 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(choice) + 1;
+  for (const TokenId token : history) {
+    hash = (hash ^ static_cast<std::uint32_t>(token)) * 0x100000001b3ULL;
+    hash ^= hash >> 29;
+  }
+  return static_cast<TokenId>(hash % 1000);
+}
+
+MemoryBackend::MemoryBackend(const KvPoolShape& pool, std::int32_t max_step_tokens)
+    : memory_(static_cast<std::size_t>(pool.num_blocks) * static_cast<std::size_t>(pool.block_tokens), kGarbage) {
+  info_.name = "memory";
+  info_.pool = pool;
+  info_.vocab_size = 1000;
+  info_.max_step_tokens = max_step_tokens;
+}
+
+void MemoryBackend::Complain(const std::string& what) {
+  if (fault_.empty()) fault_ = what;
+}
+
+TokenId& MemoryBackend::Cell(const StepPlan& plan, const StepRow& row, std::int64_t position) {
+  const std::int64_t width = info_.pool.block_tokens;
+  const BlockId block = plan.block_ids[static_cast<std::size_t>(row.block_begin + position / width)];
+  return memory_[static_cast<std::size_t>(block * width + position % width)];
+}
+
+absl::Status MemoryBackend::Submit(const StepPlan& plan) {
+  plan_ = &plan;
+  if (static_cast<std::int64_t>(plan.token_ids.size()) > info_.max_step_tokens) Complain("a step has too many tokens");
+  return absl::OkStatus();
+}
+
+absl::Status MemoryBackend::Await(StepResult* result) {
+  const StepPlan& plan = *plan_;
+  plan_ = nullptr;
+  result->step = plan.step;
+  result->logits.clear();
+  result->top.clear();
+  result->busy = step_time_ ? step_time_(plan) : Duration(std::chrono::milliseconds(1));
+  if (std::exchange(fail_next_, false)) {
+    for (const StepRow& row : plan.rows) {
+      for (std::int32_t i = 0; i < row.num_tokens; ++i) Cell(plan, row, row.first_position + i) = kGarbage;
+    }
+    return absl::InternalError("the device failed");
+  }
+  const auto width = static_cast<std::size_t>(info_.pool.block_tokens);
+  for (const BlockCopy& copy : plan.block_copies) {
+    std::copy_n(memory_.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(copy.from) * width), width,
+                memory_.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(copy.to) * width));
+  }
+  for (const StepRow& row : plan.rows) RunRow(plan, row);
+  for (const LogitRow& logit : plan.logit_rows) {
+    LogitResult answer;
+    answer.token = logit.target;
+    if (logit.target == kNoToken) {
+      const auto row = std::ranges::find_if(plan.rows, [&](const StepRow& r) {
+        return logit.token_index >= r.token_begin && logit.token_index < r.token_begin + r.num_tokens;
+      });
+      std::vector<TokenId> seen;
+      for (std::int64_t p = 0; p <= row->first_position + logit.token_index - row->token_begin; ++p) {
+        seen.push_back(Cell(plan, *row, p));
+      }
+      if (!std::ranges::equal(seen, logit.sampling.history)) Complain("a table does not show its sequence's history");
+      answer.token = NextToken(logit.sampling.spec->seed, logit.sampling.choice_index, seen);
+    }
+    result->logits.push_back(answer);
+  }
+  return absl::OkStatus();
+}
+
+void MemoryBackend::RunRow(const StepPlan& plan, const StepRow& row) {
+  const std::int64_t width = info_.pool.block_tokens;
+  const std::int64_t end = row.first_position + row.num_tokens;
+  if (row.num_tokens < 1 || row.num_blocks * width < end) {
+    Complain("a row's table is too short");
+    return;
+  }
+  for (std::int64_t p = row.first_position; p < end; ++p) {
+    const BlockId block = plan.block_ids[static_cast<std::size_t>(row.block_begin + p / width)];
+    if (references_ && references_(block) != 1) Complain("a row writes to a block that it does not hold alone");
+    Cell(plan, row, p) = plan.token_ids[static_cast<std::size_t>(row.token_begin + p - row.first_position)];
+  }
+}
+
+}  // namespace berth::test

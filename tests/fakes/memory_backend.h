@@ -1,0 +1,50 @@
+// A backend without a model: blocks hold the token ids that were written to them, and a drawn token is a hash of what a
+// row reads through its block table. So a request's output is a function of the request alone exactly as long as every
+// table shows it its own history, and whatever puts a wrong block into a table changes the output or is caught here.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "berth/backend.h"
+
+namespace berth::test {
+
+// The token that follows `history` for this seed and choice: what MemoryBackend draws. Tokens lie in [0, 1000).
+TokenId NextToken(std::uint64_t seed, std::int32_t choice, std::span<const TokenId> history);
+
+class MemoryBackend final : public Backend {
+ public:
+  explicit MemoryBackend(const KvPoolShape& pool, std::int32_t max_step_tokens = 1 << 20);
+
+  const BackendInfo& info() const override { return info_; }
+  absl::Status Submit(const StepPlan& plan) override;
+  absl::Status Await(StepResult* result) override;
+
+  // The next step fails, after having scribbled over every block that it would have written.
+  void FailNextStep() { fail_next_ = true; }
+  // How many requests hold a block; a row that writes to a block with more than one holder is a fault.
+  void set_references(std::function<int(BlockId)> references) { references_ = std::move(references); }
+  // What a step takes.
+  void set_step_time(std::function<Duration(const StepPlan&)> step_time) { step_time_ = std::move(step_time); }
+  // What was wrong with the plans so far, in words; empty = nothing.
+  const std::string& fault() const { return fault_; }
+
+ private:
+  TokenId& Cell(const StepPlan& plan, const StepRow& row, std::int64_t position);
+  void RunRow(const StepPlan& plan, const StepRow& row);
+  void Complain(const std::string& what);
+
+  BackendInfo info_;
+  std::vector<TokenId> memory_;
+  const StepPlan* plan_ = nullptr;
+  bool fail_next_ = false;
+  std::function<int(BlockId)> references_;
+  std::function<Duration(const StepPlan&)> step_time_;
+  std::string fault_;
+};
+
+}  // namespace berth::test
