@@ -88,14 +88,14 @@ std::variant<Answer, Refusal> RunInEngine(Engine& engine, TokenizedRequest reque
                                           const std::stop_token& stop) {
   std::variant<QueueTicket, Refusal> ticket = engine.TakeTicket();
   if (auto* refusal = std::get_if<Refusal>(&ticket)) return std::move(*refusal);
-  const std::string request_id = request.spec.request_id;
+  const TicketNumber ticket_number = std::get<QueueTicket>(ticket).number();
   const auto events = std::make_shared<EventQueue>();
   if (std::optional<Refusal> refusal =
           engine.Submit(std::get<QueueTicket>(std::move(ticket)), std::move(request), events)) {
     return *std::move(refusal);
   }
   // Also cancels what was to stop before it was submitted.
-  const std::stop_callback cancel(stop, [&] { engine.Cancel(request_id); });
+  const std::stop_callback cancel(stop, [&] { engine.Cancel(ticket_number); });
   Answer answer;
   while (!answer.ended()) {
     const std::string_view text = answer.Add(events->Next());

@@ -9,25 +9,28 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "base/text.h"
 
 namespace berth::cli {
 namespace {
 
 constexpr const char* kTooLong = "is longer than the 64 MiB that one text may have";
 
-// What nlohmann reports, without its own prefix of brackets and codes.
+std::string Shortened(std::string_view text) {
+  constexpr std::size_t kShown = 40;
+  return text.size() <= kShown ? std::string(text) : std::string(CutAtCharacter(text, kShown)) + "...";
+}
+
+// What nlohmann reports, without its own prefix of brackets and codes, and without what it read last: that can be as
+// long as the line.
 std::string JsonFault(const nlohmann::json::exception& error) {
-  const std::string_view what = error.what();
-  const std::size_t colon = what.rfind(": ");
+  std::string_view what = error.what();
+  what = what.substr(0, what.find("; last read: "));
+  const std::size_t colon = what.find(": ");
   const std::size_t bracket = what.find("] ");
   return std::string(what.substr(colon != std::string_view::npos     ? colon + 2
                                  : bracket != std::string_view::npos ? bracket + 2
                                                                      : 0));
-}
-
-std::string Shortened(std::string_view text) {
-  constexpr std::size_t kShown = 40;
-  return text.size() <= kShown ? std::string(text) : std::string(text.substr(0, kShown)) + "...";
 }
 
 absl::Status NotAnId(std::string_view part) {

@@ -1,5 +1,6 @@
 // berth: parses the command line, runs the command, turns its outcome into one line and an exit code.
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -91,15 +92,24 @@ int Report(const std::string& command, const Outcome& outcome) {
 int Finish(const std::string& command, Output& out) { return Report(command, out.Finish()); }
 
 // With a standard stream closed, the next file opened would take its number and be written to. The stand-in for
-// standard output cannot be written: the failure is told, not swallowed.
-void HoldStandardStreams() {
+// standard output cannot be written: the failure is told, not swallowed. A library's initializer may have taken the
+// number before main; such a file is closed on exec, which no inherited stream can be, and a fresh start clears it
+// away.
+void HoldStandardStreams(char** argv) {
+  bool start_again = false;
   for (int fd = 0; fd <= 2; ++fd) {
-    if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY);
+    const int flags = fcntl(fd, F_GETFD);
+    if (flags >= 0 && (flags & FD_CLOEXEC) == 0) continue;
+    const int null = open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY);
+    if (null == fd || null < 0) continue;
+    start_again |= dup2(null, fd) == fd;
+    close(null);
   }
+  if (start_again) execv("/proc/self/exe", argv);
 }
 
 int Main(int argc, char** argv) {
-  HoldStandardStreams();
+  HoldStandardStreams(argv);
   // A reader that goes away shows as EPIPE where we write, instead of ending a server.
   std::signal(SIGPIPE, SIG_IGN);
   Output out(stdout);

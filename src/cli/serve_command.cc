@@ -1,3 +1,5 @@
+#include <sys/resource.h>
+
 #include <condition_variable>
 #include <csignal>
 #include <memory>
@@ -76,6 +78,15 @@ Json StartJson(const Runtime& runtime, const std::string& address) {
           {"max_context_tokens", config.model.max_context_tokens}};
 }
 
+// A connection takes a file, and the usual soft limit of 1024 is there for programs that use select; gRPC stops to
+// listen for good where it cannot accept.
+void RaiseOpenFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 // Where the main thread waits for the first signal.
 class StopRequest {
  public:
@@ -99,6 +110,7 @@ class StopRequest {
 Outcome Serve(const ServeOptions& options, Output& out) {
   StopRequest stop;
   SignalWatcher signals;
+  RaiseOpenFileLimit();
   spdlog::set_default_logger(spdlog::stderr_color_mt("berth"));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %v");
 

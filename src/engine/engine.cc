@@ -158,7 +158,7 @@ void Engine::Impl::StartNext(TimePoint now) {
 }
 
 void Engine::Impl::Advance(TimePoint now) {
-  if (std::optional<Refusal> refusal = queue_.MustEnd(running_->request_id(), now)) {
+  if (std::optional<Refusal> refusal = queue_.MustEnd(running_->ticket(), now)) {
     return Fail(*std::move(refusal), now);
   }
   if (now >= running_->deadline()) {
@@ -197,10 +197,10 @@ void Engine::Impl::Fail(Refusal refusal, TimePoint now) {
 // Whoever hears the last event finds the blocks, the id and the place free.
 void Engine::Impl::End(StreamEvent last_event) {
   std::shared_ptr<EventSink> sink = running_->sink();
-  const std::string request_id = running_->request_id();
+  const TicketNumber ticket = running_->ticket();
   running_.reset();
   PublishBlocks();
-  queue_.Release(request_id);
+  queue_.Release(ticket);
   sink->OnEvent(std::move(last_event));
   sink.reset();  // when Shutdown returns, the engine holds no sink
   queue_.NoteEnded();
@@ -212,9 +212,10 @@ void Engine::Impl::PublishBlocks() {
   reserved_blocks_ = pool_.live_blocks() + pool_.unspent_blocks();
 }
 
-QueueTicket::QueueTicket(Engine* engine) : engine_(engine) {}
+QueueTicket::QueueTicket(Engine* engine, TicketNumber number) : engine_(engine), number_(number) {}
 
-QueueTicket::QueueTicket(QueueTicket&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)) {}
+QueueTicket::QueueTicket(QueueTicket&& other) noexcept
+    : engine_(std::exchange(other.engine_, nullptr)), number_(other.number_) {}
 
 QueueTicket::~QueueTicket() {
   if (engine_ != nullptr) engine_->impl_->queue().ReturnPlace();
@@ -226,8 +227,9 @@ Engine::Engine(const EngineOptions& options, Backend* backend, const Tokenizer* 
 Engine::~Engine() = default;
 
 std::variant<QueueTicket, Refusal> Engine::TakeTicket() {
-  if (std::optional<Refusal> refusal = impl_->queue().TakePlace()) return *std::move(refusal);
-  return QueueTicket(this);
+  std::variant<TicketNumber, Refusal> place = impl_->queue().TakePlace();
+  if (auto* refusal = std::get_if<Refusal>(&place)) return std::move(*refusal);
+  return QueueTicket(this, std::get<TicketNumber>(place));
 }
 
 std::variant<KvDemand, Refusal> Engine::EstimateDemand(std::int64_t prompt_tokens, const StoppingSpec& stopping) const {
@@ -239,13 +241,15 @@ std::optional<Refusal> Engine::Submit(QueueTicket ticket, TokenizedRequest reque
   if (std::optional<Refusal> refusal = impl_->limits().Check(request)) return refusal;
   auto demand = EstimateDemand(static_cast<std::int64_t>(request.prompt.size()), request.spec.stopping);
   if (auto* refusal = std::get_if<Refusal>(&demand)) return std::move(*refusal);
-  std::optional<Refusal> refusal = impl_->queue().Push(
-      {.request = std::move(request), .demand = std::get<KvDemand>(demand), .sink = std::move(sink)});
+  std::optional<Refusal> refusal = impl_->queue().Push({.ticket = ticket.number_,
+                                                        .request = std::move(request),
+                                                        .demand = std::get<KvDemand>(demand),
+                                                        .sink = std::move(sink)});
   if (!refusal.has_value()) ticket.engine_ = nullptr;  // the place is the request's now
   return refusal;
 }
 
-void Engine::Cancel(const std::string& request_id) { impl_->queue().Cancel(request_id); }
+void Engine::Cancel(TicketNumber ticket) { impl_->queue().Cancel(ticket); }
 
 void Engine::Shutdown(Duration timeout) { impl_->Shutdown(timeout); }
 

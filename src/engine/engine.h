@@ -24,6 +24,9 @@ struct EngineOptions {
 
 class Engine;
 
+// Tells a ticket from every other that the engine ever gave.
+using TicketNumber = std::int64_t;
+
 // A place in the queue, taken before the prompt is tokenized. Move-only; gives the place back unless Submit used it.
 class QueueTicket {
  public:
@@ -31,10 +34,14 @@ class QueueTicket {
   QueueTicket(QueueTicket&& other) noexcept;
   QueueTicket& operator=(QueueTicket&&) = delete;
 
+  // Names the request that is submitted with this ticket, for Cancel. No other ticket of the engine ever has it.
+  TicketNumber number() const { return number_; }
+
  private:
   friend class Engine;
-  explicit QueueTicket(Engine* engine);
+  QueueTicket(Engine* engine, TicketNumber number);
   Engine* engine_;
+  TicketNumber number_;
 };
 
 // All methods are thread-safe. Requests run one at a time, in the order in which Submit accepted them.
@@ -58,8 +65,9 @@ class Engine {
   // sink hears nothing; otherwise the sink gets the events, the last one exactly once.
   std::optional<Refusal> Submit(QueueTicket ticket, TokenizedRequest request, std::shared_ptr<EventSink> sink);
 
-  // Ends a queued or running request with CANCELLED_BY_CLIENT, within one step; unknown or ended ids are ignored.
-  void Cancel(const std::string& request_id);
+  // Ends the queued or running request that was submitted with this ticket with CANCELLED_BY_CLIENT, within one step;
+  // nothing happens where there is none. By ticket, since an id may be a later request's by the time the cancel comes.
+  void Cancel(TicketNumber ticket);
 
   // Refuses newcomers with DRAINING; what is queued or runs goes on. Returns when all has ended, or when `timeout`
   // passed: then the rest ends with DRAINING. Idempotent.

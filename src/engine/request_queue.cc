@@ -12,12 +12,12 @@ RequestQueue::RequestQueue(std::int32_t max_queued_requests) : max_queued_reques
   BERTH_CHECK(max_queued_requests >= 0);
 }
 
-std::optional<Refusal> RequestQueue::TakePlace() {
+std::variant<TicketNumber, Refusal> RequestQueue::TakePlace() {
   const std::lock_guard lock(mutex_);
   if (drain_until_.has_value()) return Draining();
   if (places_taken_ > max_queued_requests_) return QueueFull(max_queued_requests_);
   ++places_taken_;
-  return std::nullopt;
+  return next_ticket_++;
 }
 
 void RequestQueue::ReturnPlace() {
@@ -30,16 +30,17 @@ std::optional<Refusal> RequestQueue::Push(QueuedRequest request) {
   const std::lock_guard lock(mutex_);
   if (drain_until_.has_value()) return Draining();
   const std::string& id = request.request.spec.request_id;
-  if (!live_.try_emplace(id).second) return DuplicateRequestId(id);
+  if (!live_ids_.insert(id).second) return DuplicateRequestId(id);
+  BERTH_CHECK(live_.try_emplace(request.ticket, Live{.request_id = id}).second);
   waiting_.push_back(std::move(request));
   ++unfinished_;
   work_.notify_one();
   return std::nullopt;
 }
 
-void RequestQueue::Cancel(const std::string& request_id) {
+void RequestQueue::Cancel(TicketNumber ticket) {
   const std::lock_guard lock(mutex_);
-  if (const auto it = live_.find(request_id); it != live_.end()) it->second.cancelled = true;
+  if (const auto it = live_.find(ticket); it != live_.end()) it->second.cancelled = true;
 }
 
 void RequestQueue::Drain(TimePoint until) {
@@ -78,15 +79,13 @@ std::vector<RequestQueue::Overdue> RequestQueue::TakeOverdue(TimePoint now) {
   std::vector<Overdue> overdue;
   const std::lock_guard lock(mutex_);
   for (auto it = waiting_.begin(); it != waiting_.end();) {
-    const GenerateSpec& spec = it->request.spec;
-    std::optional<Refusal> refusal = MustEndLocked(spec.request_id, now);
-    if (!refusal.has_value() && now >= spec.deadline) refusal = DeadlineExceeded();
+    std::optional<Refusal> refusal = MustEndLocked(it->ticket, now);
+    if (!refusal.has_value() && now >= it->request.spec.deadline) refusal = DeadlineExceeded();
     if (!refusal.has_value()) {
       ++it;
       continue;
     }
-    live_.erase(spec.request_id);
-    --places_taken_;
+    EndLifeLocked(it->ticket);
     overdue.push_back({std::move(*it), *std::move(refusal)});
     it = waiting_.erase(it);
   }
@@ -102,24 +101,31 @@ std::optional<QueuedRequest> RequestQueue::StartFirst() {
   return first;
 }
 
-std::optional<Refusal> RequestQueue::MustEnd(const std::string& request_id, TimePoint now) const {
+std::optional<Refusal> RequestQueue::MustEnd(TicketNumber ticket, TimePoint now) const {
   const std::lock_guard lock(mutex_);
-  return MustEndLocked(request_id, now);
+  return MustEndLocked(ticket, now);
 }
 
-std::optional<Refusal> RequestQueue::MustEndLocked(const std::string& request_id, TimePoint now) const {
-  const auto it = live_.find(request_id);
-  BERTH_CHECK_MSG(it != live_.end(), request_id);
+std::optional<Refusal> RequestQueue::MustEndLocked(TicketNumber ticket, TimePoint now) const {
+  const auto it = live_.find(ticket);
+  BERTH_CHECK(it != live_.end());
   if (it->second.cancelled) return CancelledByClient();
   if (drain_until_.has_value() && now >= *drain_until_) return Draining();
   return std::nullopt;
 }
 
-void RequestQueue::Release(const std::string& request_id) {
+void RequestQueue::Release(TicketNumber ticket) {
   const std::lock_guard lock(mutex_);
-  BERTH_CHECK_MSG(live_.erase(request_id) == 1, request_id);
-  --places_taken_;
+  EndLifeLocked(ticket);
   --running_;
+}
+
+void RequestQueue::EndLifeLocked(TicketNumber ticket) {
+  const auto it = live_.find(ticket);
+  BERTH_CHECK(it != live_.end());
+  live_ids_.erase(it->second.request_id);
+  live_.erase(it);
+  --places_taken_;
 }
 
 void RequestQueue::NoteEnded() {

@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
+#include <variant>
 #include <vector>
 
 #include "berth/admission.h"
@@ -16,10 +18,12 @@
 #include "berth/event.h"
 #include "berth/kv.h"
 #include "berth/request.h"
+#include "engine/engine.h"
 
 namespace berth {
 
 struct QueuedRequest {
+  TicketNumber ticket = 0;
   TokenizedRequest request;
   KvDemand demand;
   std::shared_ptr<EventSink> sink;
@@ -34,12 +38,13 @@ class RequestQueue {
   // --- Any thread.
 
   // Takes one of max_queued_requests + 1 places (one for the request that runs), or says why not.
-  std::optional<Refusal> TakePlace();
+  std::variant<TicketNumber, Refusal> TakePlace();
   void ReturnPlace();
   // Queues the request on the caller's place, which is the request's from then on. After a refusal it is still the
   // caller's.
   std::optional<Refusal> Push(QueuedRequest request);
-  void Cancel(const std::string& request_id);
+  // The live request of this ticket must end; nothing where there is none.
+  void Cancel(TicketNumber ticket);
   // No more places and no more requests; at `until` the rest must end. Of several calls the earliest `until` holds.
   void Drain(TimePoint until);
   bool draining() const;
@@ -67,17 +72,19 @@ class RequestQueue {
   // The first waiting request: it runs from now on.
   std::optional<QueuedRequest> StartFirst();
   // Why the running request must end at once, if it must: the client's cancel, or the end of a drain.
-  std::optional<Refusal> MustEnd(const std::string& request_id, TimePoint now) const;
+  std::optional<Refusal> MustEnd(TicketNumber ticket, TimePoint now) const;
   // The running request is over: its id and its place are free, before its last event is out.
-  void Release(const std::string& request_id);
+  void Release(TicketNumber ticket);
   // A request's last event is out.
   void NoteEnded();
 
  private:
   struct Live {
+    std::string request_id;
     bool cancelled = false;
   };
-  std::optional<Refusal> MustEndLocked(const std::string& request_id, TimePoint now) const;
+  std::optional<Refusal> MustEndLocked(TicketNumber ticket, TimePoint now) const;
+  void EndLifeLocked(TicketNumber ticket);
 
   const std::int32_t max_queued_requests_;
 
@@ -86,8 +93,10 @@ class RequestQueue {
   std::condition_variable ended_;
   // Guarded by mutex_:
   std::int64_t places_taken_ = 0;
+  TicketNumber next_ticket_ = 0;
   std::deque<QueuedRequest> waiting_;
-  std::unordered_map<std::string, Live> live_;
+  std::unordered_map<TicketNumber, Live> live_;
+  std::unordered_set<std::string> live_ids_;  // of live_
   std::int64_t running_ = 0;
   std::int64_t unfinished_ = 0;
   std::optional<TimePoint> drain_until_;

@@ -18,6 +18,7 @@ TokenLogprob ToTokenLogprob(const StepResult& result, const LogitResult& logit) 
 RunningRequest::RunningRequest(const Setting& setting, QueuedRequest queued, BlockReservation blocks,
                                SequenceId sequence, TimePoint now)
     : setting_(setting),
+      ticket_(queued.ticket),
       spec_(std::move(queued.request.spec)),
       sink_(std::move(queued.sink)),
       demand_(queued.demand),

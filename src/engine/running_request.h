@@ -51,7 +51,7 @@ class RunningRequest {
 
   bool finished() const { return finished_; }
   bool has_output() const { return meter_.output_tokens() > 0; }
-  const std::string& request_id() const { return spec_.request_id; }
+  TicketNumber ticket() const { return ticket_; }
   TimePoint deadline() const { return spec_.deadline; }
   const std::shared_ptr<EventSink>& sink() const { return sink_; }
   Usage usage(TimePoint now) const { return meter_.At(now); }
@@ -62,6 +62,7 @@ class RunningRequest {
   void AddOutputToken(const StepResult& result, const LogitResult& drawn, TimePoint now);
 
   const Setting setting_;
+  const TicketNumber ticket_;
   const GenerateSpec spec_;
   const std::shared_ptr<EventSink> sink_;
   const KvDemand demand_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 
 // Returns the refusal out of the calling function, where there is one.
 #define BERTH_RETURN_IF_REFUSED(expression)                            \
@@ -112,7 +113,7 @@ std::optional<Refusal> Codec::CheckModel(const std::string& model) const {
   Refusal refusal;
   refusal.reason = RefusalReason::kModelNotFound;
   // The name is the caller's: bounded before it is repeated.
-  refusal.message = absl::StrCat("no model named '", model.substr(0, 128),
+  refusal.message = absl::StrCat("no model named '", std::string(CutAtCharacter(model, 128)),
                                  "' is served here: leave model empty or say '", model_name_, "'");
   refusal.field = "model";
   return refusal;

@@ -23,7 +23,7 @@ std::shared_ptr<Submission> Submission::Start(const FrontendParts& parts, Genera
 }
 
 Submission::Submission(const FrontendParts& parts, GenerateSpec spec, std::shared_ptr<EventSink> sink)
-    : parts_(parts), sink_(std::move(sink)), request_id_(spec.request_id), spec_(std::move(spec)) {}
+    : parts_(parts), sink_(std::move(sink)), spec_(std::move(spec)) {}
 
 void Submission::TakeTicket() {
   if (std::optional<Refusal> refused = parts_.codec->CheckPromptBytes(spec_)) return Refuse(*std::move(refused));
@@ -32,6 +32,7 @@ void Submission::TakeTicket() {
   {
     const std::lock_guard lock(mutex_);
     ticket_.emplace(std::move(std::get<QueueTicket>(ticket)));
+    ticket_number_ = ticket_->number();
   }
   if (spec_.prompt_is_ids) return Submit(std::move(spec_.prompt_ids));
   if (!parts_.pool->PostTicketed([self = shared_from_this()] { self->Tokenize(); })) {
@@ -71,7 +72,7 @@ void Submission::Submit(std::vector<TokenId> prompt) {
   if (refused) {
     sink_->OnEvent(Failed{*std::move(refused), {}});
   } else if (cancel) {
-    parts_.engine->Cancel(request_id_);
+    parts_.engine->Cancel(ticket_number_);
   }
 }
 
@@ -90,7 +91,7 @@ void Submission::Cancel() {
     }
   }
   // In kSubmitting, Submit looks at cancelled_ when it is through.
-  if (before == State::kSubmitted) parts_.engine->Cancel(request_id_);
+  if (before == State::kSubmitted) parts_.engine->Cancel(ticket_number_);
   if (before != State::kTokenizing) return;
   ticket.reset();
   Refusal refusal;

@@ -4,7 +4,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 
 #include "berth/event.h"
 #include "berth/request.h"
@@ -53,13 +52,13 @@ class Submission : public std::enable_shared_from_this<Submission> {
 
   const FrontendParts parts_;
   const std::shared_ptr<EventSink> sink_;
-  const std::string request_id_;
   GenerateSpec spec_;  // belongs to the thread that tokenizes and submits
 
   std::mutex mutex_;
   // Guarded by mutex_.
   State state_ = State::kTokenizing;
   std::optional<QueueTicket> ticket_;
+  TicketNumber ticket_number_ = 0;  // set before the state leaves kTokenizing, constant from then on
   bool cancelled_ = false;
 };
 

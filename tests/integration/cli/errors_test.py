@@ -171,6 +171,12 @@ class Outputs(CliTest):
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn("cannot write to standard output", done.stderr.decode().splitlines()[-1])
 
+    def test_a_closed_standard_input_is_an_empty_one(self):
+        empty = berth("tokenize", "--model", stories())
+        closed = subprocess.run(["sh", "-c", 'exec "$0" "$@" <&-', BERTH, "tokenize", "--model", stories()],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+        self.assertEqual((closed.returncode, closed.stdout, closed.stderr), (empty.returncode, empty.stdout, empty.stderr))
+
     def test_a_reader_that_leaves_ends_a_stream_of_lines_quietly(self):
         with subprocess.Popen([BERTH, "tokenize", "--model", stories(), "--jsonl"], stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:

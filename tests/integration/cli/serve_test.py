@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import resource
 import signal
 import socket
 import unittest
@@ -45,6 +46,15 @@ def stop(running):
 
 
 class StartUp(CliTest):
+    def test_connections_may_take_all_the_files_the_machine_allows(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 200), hard))  # what the server inherits
+        try:
+            with server(stories(), "--kv-memory", "1MiB") as running:
+                self.assertEqual(resource.prlimit(running.pid, resource.RLIMIT_NOFILE), (hard, hard))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
     def test_decisions_are_told_to_people_and_machines(self):
         with server(stories(), "--kv-memory", "1MiB", "--threads", 1, "--served-name", "tales") as running:
             facts = running.facts

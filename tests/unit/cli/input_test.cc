@@ -73,6 +73,15 @@ TEST(JsonLineTest, WhatIsNoJsonObjectIsRefused) {
   }
 }
 
+TEST(JsonLineTest, AFaultIsToldInAShortLineHoweverLongTheInput) {
+  const std::string open_string = "\"" + std::string(1 << 20, 'a');
+  for (const std::string& line : {open_string, std::string("\xff\xfe: \x01"), std::string("{\"a\": nope: 1}")}) {
+    const std::string message(ParseJsonObject(line).status().message());
+    EXPECT_THAT(message, testing::StartsWith("it is not JSON: syntax error")) << message.substr(0, 200);
+    EXPECT_LT(message.size(), 300U);
+  }
+}
+
 TEST(JsonLineTest, DeepNestingIsRefusedWithoutOverflowingTheStack) {
   const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
   EXPECT_FALSE(ParseJsonObject(deep).ok());

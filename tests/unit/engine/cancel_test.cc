@@ -23,7 +23,7 @@ TEST_F(Cancel, EndsTheRequestWithinOneStepWhereverItIs) {
     }
     backend->WaitForStepAtGate();
     EXPECT_EQ(engine->load().running_requests, 1);
-    engine->Cancel("victim");
+    engine->Cancel(TicketOf("victim"));
     backend->LetOneStepGo();
     EXPECT_EQ(sink->WaitForEnd().failure(), RefusalReason::kCancelledByClient) << steps_done;
     EXPECT_EQ(backend->seen().size(), static_cast<std::size_t>(steps_done) + 1) << "no further step was run";
@@ -40,7 +40,7 @@ TEST_F(Cancel, EndsAQueuedRequestWithinOneStepOfTheRunningOne) {
   backend->WaitForStepAtGate();
   const auto queued = Submit(Request("queued", kPrompt, 20));
   const auto behind = Submit(Request("behind", kPrompt, 2));
-  engine->Cancel("queued");
+  engine->Cancel(TicketOf("queued"));
   backend->LetOneStepGo();
   EXPECT_EQ(queued->WaitForEnd().failure(), RefusalReason::kCancelledByClient);
   EXPECT_TRUE(queued->All<Admitted>().empty());
@@ -55,7 +55,7 @@ TEST_F(Cancel, FromInsideTheSinkOnAdmittedRunsNoStep) {
   StartEngine();
   auto sink = std::make_shared<RecordingSink>();
   sink->set_hook([this](const StreamEvent& event) {
-    if (std::holds_alternative<Admitted>(event)) engine->Cancel("hasty");
+    if (std::holds_alternative<Admitted>(event)) engine->Cancel(TicketOf("hasty"));
   });
   ASSERT_FALSE(TrySubmit(Request("hasty", kPrompt, 5), sink).has_value());
   EXPECT_EQ(sink->WaitForEnd().failure(), RefusalReason::kCancelledByClient);
@@ -67,7 +67,7 @@ TEST_F(Cancel, FromInsideTheSinkOnATokenRunsNoFurtherStep) {
   StartEngine({.max_step_tokens = 64});
   auto sink = std::make_shared<RecordingSink>();
   sink->set_hook([this, tokens = 0](const StreamEvent& event) mutable {
-    if (std::holds_alternative<TokenDelta>(event) && ++tokens == 3) engine->Cancel("enough");
+    if (std::holds_alternative<TokenDelta>(event) && ++tokens == 3) engine->Cancel(TicketOf("enough"));
   });
   ASSERT_FALSE(TrySubmit(Request("enough", kPrompt, 20), sink).has_value());
   EXPECT_EQ(sink->WaitForEnd().failure(), RefusalReason::kCancelledByClient);
@@ -80,20 +80,37 @@ TEST_F(Cancel, TooLateChangesNothing) {
   StartEngine();
   auto sink = std::make_shared<RecordingSink>();
   sink->set_hook([this](const StreamEvent& event) {
-    if (std::holds_alternative<Finished>(event) || std::holds_alternative<Completed>(event)) engine->Cancel("late");
+    if (std::holds_alternative<Finished>(event) || std::holds_alternative<Completed>(event))
+      engine->Cancel(TicketOf("late"));
   });
   ASSERT_FALSE(TrySubmit(Request("late", kPrompt, 3), sink).has_value());
   EXPECT_EQ(sink->WaitForEnd().finish_reason(), FinishReason::kLength);
-  engine->Cancel("late");
-  engine->Cancel("never seen");
+  engine->Cancel(TicketOf("late"));
+  engine->Cancel(TicketOf("late") + 1);
   ExpectFullCapacity();
 }
 
-TEST_F(Cancel, OfAnEndedIdDoesNotReachTheNextRequestOfThatId) {
+TEST_F(Cancel, OfAnEndedRequestDoesNotReachTheNextOneOfItsId) {
   StartEngine();
   Run(Request("again", kPrompt, 2));
-  engine->Cancel("again");
-  EXPECT_EQ(Run(Request("again", kPrompt, 2))->finish_reason(), FinishReason::kLength);
+  const TicketNumber ended = TicketOf("again");
+  backend->CloseGate();
+  const auto running = Submit(Request("again", kPrompt, 2));
+  backend->WaitForStepAtGate();
+  engine->Cancel(ended);
+  backend->OpenGate();
+  EXPECT_EQ(running->WaitForEnd().finish_reason(), FinishReason::kLength);
+}
+
+TEST_F(Cancel, OfARefusedDuplicateDoesNotReachTheLiveRequestOfItsId) {
+  StartEngine();
+  backend->CloseGate();
+  const auto live = Submit(Request("twice", kPrompt, 2));
+  backend->WaitForStepAtGate();
+  EXPECT_TRUE(TrySubmit(Request("twice", kPrompt, 2), std::make_shared<RecordingSink>()).has_value());
+  engine->Cancel(TicketOf("twice"));
+  backend->OpenGate();
+  EXPECT_EQ(live->WaitForEnd().finish_reason(), FinishReason::kLength);
 }
 
 TEST_F(Cancel, ThreeHundredAbortedRequestsLeaveFullCapacity) {
@@ -101,9 +118,9 @@ TEST_F(Cancel, ThreeHundredAbortedRequestsLeaveFullCapacity) {
   std::vector<std::shared_ptr<RecordingSink>> sinks;
   for (int i = 0; i < 300; ++i) {
     sinks.push_back(Submit(Request("abort" + std::to_string(i), kPrompt, 50)));
-    if (i % 3 == 0) engine->Cancel("abort" + std::to_string(i));
+    if (i % 3 == 0) engine->Cancel(TicketOf("abort" + std::to_string(i)));
   }
-  for (int i = 0; i < 300; ++i) engine->Cancel("abort" + std::to_string(i));
+  for (int i = 0; i < 300; ++i) engine->Cancel(TicketOf("abort" + std::to_string(i)));
   for (const auto& sink : sinks) sink->WaitForEnd();
   ExpectFullCapacity();
 }
@@ -123,7 +140,7 @@ TEST_F(Cancel, FromManyThreadsAgainstManySubmissionsEndsEveryRequestOnce) {
           ++refused;
           continue;
         }
-        if (i % 2 == 0) engine->Cancel(id);
+        if (i % 2 == 0) engine->Cancel(TicketOf(id));
         sink->WaitForEnd();
         (sink->failure().has_value() ? cancelled : completed) += 1;
       }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -155,7 +156,17 @@ class EngineFixture : public ::testing::Test {
   std::optional<Refusal> TrySubmit(TokenizedRequest request, std::shared_ptr<EventSink> sink) {
     auto ticket = engine->TakeTicket();
     if (auto* refusal = std::get_if<Refusal>(&ticket)) return std::move(*refusal);
+    {
+      const std::lock_guard lock(ticket_numbers_mutex);
+      ticket_numbers[request.spec.request_id] = std::get<QueueTicket>(ticket).number();
+    }
     return engine->Submit(std::move(std::get<QueueTicket>(ticket)), std::move(request), std::move(sink));
+  }
+
+  // The last submission of that id. Any thread.
+  TicketNumber TicketOf(const std::string& request_id) {
+    const std::lock_guard lock(ticket_numbers_mutex);
+    return ticket_numbers.at(request_id);
   }
 
   std::shared_ptr<RecordingSink> Submit(TokenizedRequest request) {
@@ -188,6 +199,8 @@ class EngineFixture : public ::testing::Test {
     EXPECT_EQ(sink->Only<Admitted>()->reserved_blocks, pool.num_blocks);
   }
 
+  std::mutex ticket_numbers_mutex;
+  std::unordered_map<std::string, TicketNumber> ticket_numbers;  // guarded by ticket_numbers_mutex
   FakeClock clock;
   FakeTokenizer tokenizer;
   std::unique_ptr<FakeBackend> backend;

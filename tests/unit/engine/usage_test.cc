@@ -52,7 +52,7 @@ TEST_F(Billing, ARequestThatNeverRanPaysNothingButItsWait) {
   backend->WaitForStepAtGate();
   const auto queued = Submit(Request("queued", "four", 2));
   clock.Advance(seconds(7));
-  engine->Cancel("queued");
+  engine->Cancel(TicketOf("queued"));
   backend->OpenGate();
   const Usage usage = queued->WaitForEnd().Only<Failed>()->usage;
   EXPECT_EQ(usage.prompt_tokens, 4);

@@ -357,6 +357,13 @@ TEST_F(CodecTest, OnlyTheServedModelIsFound) {
   EXPECT_THAT(refusal.message, HasSubstr("'tiny'"));
 }
 
+TEST_F(CodecTest, ALongModelNameIsRepeatedInWholeCharacters) {
+  std::string name = "x";
+  while (name.size() < 300) name += "\u00e9";
+  const Refusal refusal = RefuseWith([&](auto* r) { r->set_model(name); });
+  EXPECT_THAT(refusal.message, HasSubstr("'" + name.substr(0, 127) + "'"));
+}
+
 TEST_F(CodecTest, ATextThatCannotFitIsRefusedWithoutTokenizing) {
   const auto bytes_limit = std::size_t{kContextTokens} * static_cast<std::size_t>(tokenizer_.longest_piece_bytes());
   GenerateSpec spec = AcceptWith([&](auto* r) { r->set_text(std::string(bytes_limit, 'x')); });
