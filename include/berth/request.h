@@ -59,6 +59,9 @@ struct GenerateSpec {
   bool parse_special_tokens = false;
   TimePoint arrival{};
   TimePoint deadline = kNoDeadline;
+  // What there is when the deadline passes after the first token is an answer (the request's own timeout) instead of
+  // too late (the call's deadline, at which the caller has hung up).
+  bool partial_at_deadline = true;
   SamplingSpec sampling;
   StoppingSpec stopping;
   OutputSpec output;

@@ -162,7 +162,7 @@ void Engine::Impl::Advance(TimePoint now) {
     return Fail(*std::move(refusal), now);
   }
   if (now >= running_->deadline()) {
-    if (!running_->has_output()) return Fail(DeadlineExceeded(), now);
+    if (!running_->answers_at_deadline()) return Fail(DeadlineExceeded(), now);
     running_->FinishAtDeadline();
     return Complete(now);
   }

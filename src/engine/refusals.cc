@@ -67,7 +67,7 @@ Refusal CancelledByClient() { return Make(RefusalReason::kCancelledByClient, "th
 
 Refusal DeadlineExceeded() {
   return Make(RefusalReason::kDeadlineExceeded,
-              "the deadline passed before the first token: allow more time, or retry when there is less load");
+              "the deadline passed before the answer: allow more time, or retry when there is less load");
 }
 
 Refusal BackendFault(const absl::Status& status) {

@@ -16,7 +16,7 @@ Refusal QueueFull(std::int64_t max_queued_requests);
 Refusal DuplicateRequestId(const std::string& request_id);
 Refusal Draining();
 Refusal CancelledByClient();
-// The deadline came before the first token.
+// The deadline came before there was an answer.
 Refusal DeadlineExceeded();
 Refusal BackendFault(const absl::Status& status);
 

@@ -53,6 +53,8 @@ class RunningRequest {
   bool has_output() const { return meter_.output_tokens() > 0; }
   TicketNumber ticket() const { return ticket_; }
   TimePoint deadline() const { return spec_.deadline; }
+  // Whether what there is now is an answer when the deadline passes.
+  bool answers_at_deadline() const { return has_output() && spec_.partial_at_deadline; }
   const std::shared_ptr<EventSink>& sink() const { return sink_; }
   Usage usage(TimePoint now) const { return meter_.At(now); }
   std::vector<TokenLogprob> TakePromptLogprobs() { return std::move(prompt_logprobs_); }

@@ -176,6 +176,7 @@ std::optional<Refusal> Codec::DecodePrompt(v1::GenerateRequest* request, Generat
 std::optional<Refusal> Codec::DecodeDeadline(const v1::GenerateRequest& request, TimePoint call_deadline,
                                              GenerateSpec* spec) const {
   spec->deadline = call_deadline;
+  spec->partial_at_deadline = false;
   if (!request.has_timeout()) return std::nullopt;
   const std::int64_t seconds = request.timeout().seconds();
   const std::int32_t nanos = request.timeout().nanos();
@@ -183,8 +184,10 @@ std::optional<Refusal> Codec::DecodeDeadline(const v1::GenerateRequest& request,
     return Invalid("timeout", absl::StrCat("is ", seconds, " s and ", nanos, " ns: it must be a duration above 0"));
   }
   if (seconds >= kForeverSeconds) return std::nullopt;
-  spec->deadline =
-      std::min(call_deadline, spec->arrival + std::chrono::seconds(seconds) + std::chrono::nanoseconds(nanos));
+  const TimePoint own = spec->arrival + std::chrono::seconds(seconds) + std::chrono::nanoseconds(nanos);
+  if (own >= call_deadline) return std::nullopt;
+  spec->deadline = own;
+  spec->partial_at_deadline = true;
   return std::nullopt;
 }
 

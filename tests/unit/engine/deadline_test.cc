@@ -57,6 +57,18 @@ TEST_F(Deadline, PassedAfterTheFirstTokenFinishesWithWhatThereIs) {
   ExpectFullCapacity();
 }
 
+TEST_F(Deadline, OfTheCallPassedAfterTheFirstTokenFailsTheRequestAndReturnsItsBlocks) {
+  StartEngine({.max_step_tokens = 64, .step_time = seconds(1)});
+  TokenizedRequest request = Request("late", "ten tokens", 50);
+  request.spec.deadline = clock.Now() + milliseconds(3500);
+  request.spec.partial_at_deadline = false;
+  const auto sink = Run(std::move(request));
+  EXPECT_EQ(sink->failure(), RefusalReason::kDeadlineExceeded);
+  EXPECT_EQ(sink->token_ids().size(), 4U);
+  EXPECT_TRUE(sink->All<Finished>().empty());
+  ExpectFullCapacity();
+}
+
 TEST_F(Deadline, FlushesTextThatWasHeldBackForAStopStringOrAnUnfinishedCharacter) {
   StartEngine({.max_step_tokens = 64, .next_token = Script("abEN", 0xE4), .step_time = seconds(1)});
   TokenizedRequest request = Request("flush", "p", 50);

@@ -212,11 +212,14 @@ TEST_F(CodecTest, TheEarlierOfTimeoutAndCallDeadlineCounts) {
   v1::GenerateRequest request = Minimal();
   const TimePoint call_deadline = kArrival + std::chrono::seconds(10);
   EXPECT_EQ(Accept(request, call_deadline).deadline, call_deadline);
+  EXPECT_FALSE(Accept(request, call_deadline).partial_at_deadline) << "the caller has hung up by then";
   request.mutable_timeout()->set_seconds(3);
   request.mutable_timeout()->set_nanos(500'000'000);
   EXPECT_EQ(Accept(request).deadline, kArrival + std::chrono::milliseconds(3500));
   EXPECT_EQ(Accept(request, call_deadline).deadline, kArrival + std::chrono::milliseconds(3500));
+  EXPECT_TRUE(Accept(request, call_deadline).partial_at_deadline);
   request.mutable_timeout()->set_seconds(11);
+  EXPECT_FALSE(Accept(request, call_deadline).partial_at_deadline);
   EXPECT_EQ(Accept(request, call_deadline).deadline, call_deadline);
   request.mutable_timeout()->set_seconds(std::numeric_limits<std::int64_t>::max());
   EXPECT_EQ(Accept(request).deadline, kNoDeadline);
