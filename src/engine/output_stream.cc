@@ -10,7 +10,7 @@ std::vector<TokenId> StopTokens(const Tokenizer& tokenizer, const StoppingSpec& 
   std::vector<TokenId> ids = stopping.stop_token_ids;
   if (!stopping.ignore_eos) ids.insert(ids.end(), tokenizer.eos().begin(), tokenizer.eos().end());
   std::ranges::sort(ids);
-  ids.erase(std::ranges::unique(ids).begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
 }
 

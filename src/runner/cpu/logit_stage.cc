@@ -6,7 +6,7 @@ LogitStage::LogitStage(std::int32_t vocab_size, int threads)
     : vocab_size_(vocab_size), threads_(static_cast<std::size_t>(threads)) {}
 
 void LogitStage::LayOut(MemoryLayout& layout) {
-  logits_ = layout.Take<float>(static_cast<std::size_t>(2 * kGroupRows), static_cast<std::size_t>(vocab_size_));
+  logits_ = layout.Take<float>(2 * static_cast<std::size_t>(kGroupRows), static_cast<std::size_t>(vocab_size_));
 }
 
 void LogitStage::Begin(std::size_t rows, StepResult* result) {
