@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -30,6 +31,11 @@ class Backend {
   // Starts the step and returns at once. The plan, and what its rows borrow, stay unchanged until Await returned its
   // result. At most one step is in flight; after an error the blocks it would have written hold anything.
   virtual absl::Status Submit(const StepPlan& plan) = 0;
+
+  // Once, before the first Submit. From then on `notify` is called once for every submitted step, as soon as Await
+  // would return without waiting: from a thread of the backend's, or from within Submit. It must not block and not call
+  // back.
+  virtual void NotifyWhenDone(std::function<void()> notify) = 0;
 
   // Blocks until the submitted step is done. `result` is overwritten; its memory is reused.
   virtual absl::Status Await(StepResult* result) = 0;

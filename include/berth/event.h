@@ -36,6 +36,8 @@ struct Usage {
   double kv_block_seconds = 0.0;     // reserved blocks · time held: the bill
   double held_block_seconds = 0.0;   // blocks really held · time
   double accelerator_seconds = 0.0;  // backend time spent on this request
+  std::int64_t preemptions = 0;
+  std::int64_t recomputed_tokens = 0;  // computed again after a preemption
   Duration queue_time{};
   Duration prefill_time{};
   Duration decode_time{};

@@ -47,6 +47,7 @@ struct KvShape {
 struct KvPoolShape {
   std::int32_t num_blocks = 0;
   std::int32_t block_tokens = 16;
+  std::int32_t host_blocks = 0;  // as many again in the host's memory, for what is swapped out; ids from 0
 };
 
 // What a request may come to hold, counted in whole blocks: reserved, enforced and billed as one number.

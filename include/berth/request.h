@@ -51,6 +51,8 @@ struct OutputSpec {
 
 struct GenerateSpec {
   std::string request_id;
+  ClassId service_class = 0;
+  TenantId tenant = 0;
   // The prompt is `prompt_text`, unless `prompt_ids` is used (prompt_is_ids).
   std::string prompt_text;
   std::vector<TokenId> prompt_ids;

@@ -51,8 +51,18 @@ struct BlockCopy {
   BlockId to = kNoBlock;
 };
 
+// A block's K and V copied between the pool and the host's memory.
+struct SwapCopy {
+  BlockId block = kNoBlock;
+  BlockId host_block = kNoBlock;
+};
+
+// A step does, in this order: every swap_out, every swap_in, every block copy, then its rows. It may have copies and no
+// rows.
 struct StepPlan {
-  std::int64_t step = 0;  // rising by one
+  std::int64_t step = 0;           // rising by one
+  std::vector<SwapCopy> swap_out;  // block -> host_block; its memory may be anybody's right after
+  std::vector<SwapCopy> swap_in;   // host_block -> block; no block or host_block that swap_out names
   // Where the choices of a group part, each gets the prompt's partial block. In any order: no `to` twice, none a
   // `from`.
   std::vector<BlockCopy> block_copies;
@@ -63,6 +73,8 @@ struct StepPlan {
 
   // Empties the lists and keeps their memory, so that a planner can refill it without allocating.
   void Clear() {
+    swap_out.clear();
+    swap_in.clear();
     block_copies.clear();
     token_ids.clear();
     block_ids.clear();

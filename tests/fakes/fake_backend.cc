@@ -54,6 +54,7 @@ absl::Status FakeBackend::Submit(const StepPlan& plan) {
     if (failing_submits_.contains(plan.step)) return absl::InternalError("submit was told to fail");
   }
   plan_ = &plan;
+  if (notify_) notify_();
   return absl::OkStatus();
 }
 

@@ -49,6 +49,7 @@ class FakeBackend final : public Backend {
   // --- The engine's side.
   const BackendInfo& info() const override { return info_; }
   absl::Status Submit(const StepPlan& plan) override;
+  void NotifyWhenDone(std::function<void()> notify) override { notify_ = std::move(notify); }
   absl::Status Await(StepResult* result) override;
 
   // --- The test's side; any thread.
@@ -78,6 +79,7 @@ class FakeBackend final : public Backend {
   const Duration step_time_;
 
   // The engine thread's.
+  std::function<void()> notify_;
   const StepPlan* plan_ = nullptr;
   std::int64_t last_step_ = -1;
   std::vector<TokenId> memory_;  // the token whose K and V a slot would hold

@@ -39,6 +39,7 @@ TokenId& MemoryBackend::Cell(const StepPlan& plan, const StepRow& row, std::int6
 absl::Status MemoryBackend::Submit(const StepPlan& plan) {
   plan_ = &plan;
   if (static_cast<std::int64_t>(plan.token_ids.size()) > info_.max_step_tokens) Complain("a step has too many tokens");
+  if (notify_) notify_();
   return absl::OkStatus();
 }
 

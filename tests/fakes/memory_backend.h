@@ -22,6 +22,7 @@ class MemoryBackend final : public Backend {
 
   const BackendInfo& info() const override { return info_; }
   absl::Status Submit(const StepPlan& plan) override;
+  void NotifyWhenDone(std::function<void()> notify) override { notify_ = std::move(notify); }
   absl::Status Await(StepResult* result) override;
 
   // The next step fails, after having scribbled over every block that it would have written.
@@ -41,6 +42,7 @@ class MemoryBackend final : public Backend {
   BackendInfo info_;
   std::vector<TokenId> memory_;
   const StepPlan* plan_ = nullptr;
+  std::function<void()> notify_;
   bool fail_next_ = false;
   std::function<int(BlockId)> references_;
   std::function<Duration(const StepPlan&)> step_time_;

@@ -30,8 +30,10 @@ class CostBackend final : public Backend {
   const BackendInfo& info() const override { return info_; }
   absl::Status Submit(const StepPlan& plan) override {
     plan_ = &plan;
+    if (notify_) notify_();
     return absl::OkStatus();
   }
+  void NotifyWhenDone(std::function<void()> notify) override { notify_ = std::move(notify); }
   absl::Status Await(StepResult* result) override {
     result->step = plan_->step;
     result->logits.assign(plan_->logit_rows.size(), LogitResult{1, 0.0F, 0, 0});
@@ -42,6 +44,7 @@ class CostBackend final : public Backend {
 
  private:
   BackendInfo info_;
+  std::function<void()> notify_;
   const StepPlan* plan_ = nullptr;
 };
 

@@ -5,6 +5,7 @@
 #include <bit>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -55,6 +56,8 @@ class CpuBackend final : public Backend {
     return absl::OkStatus();
   }
 
+  void NotifyWhenDone(std::function<void()> notify) override { notify_ = std::move(notify); }
+
   absl::Status Await(StepResult* result) override {
     std::unique_lock lock(mutex_);
     BERTH_CHECK(phase_ != Phase::kIdle);
@@ -80,10 +83,15 @@ class CpuBackend final : public Backend {
       lock.lock();
       phase_ = Phase::kDone;
       changed_.notify_all();
+      if (!notify_) continue;
+      lock.unlock();
+      notify_();
+      lock.lock();
     }
   }
 
   const BackendInfo info_;
+  std::function<void()> notify_;
   // The engine's thread packs while no step is in flight; the driver reads while one is.
   StepInputs inputs_;
   StepResult result_;
