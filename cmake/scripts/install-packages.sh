@@ -5,7 +5,8 @@ set -euo pipefail
 
 declare -A groups=(
   [build]="g++ cmake ninja-build ccache pkg-config python3 python3-pip libgrpc++-dev libprotobuf-dev protobuf-compiler
-           protobuf-compiler-grpc libabsl-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libutf8proc-dev"
+           protobuf-compiler-grpc libabsl-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libutf8proc-dev
+           libyaml-cpp-dev libssl-dev"
   [test]="libgtest-dev libgmock-dev libbenchmark-dev libpcre2-dev python3-venv"
   [lint]="clang-format clang-tidy"
 )

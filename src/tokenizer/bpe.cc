@@ -4,9 +4,9 @@
 #include <functional>
 #include <limits>
 
+#include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
 
 namespace berth {
 namespace {

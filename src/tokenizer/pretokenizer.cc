@@ -1,7 +1,7 @@
 #include "tokenizer/pretokenizer.h"
 
+#include "base/utf8.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
 
 namespace berth {
 namespace {

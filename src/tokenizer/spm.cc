@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <queue>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace berth {
 namespace {

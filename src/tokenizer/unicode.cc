@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "tokenizer/unicode_table.h"
-#include "tokenizer/utf8.h"
 
 namespace berth {
 namespace {

@@ -5,12 +5,12 @@
 
 #include "absl/status/status.h"
 #include "base/check.h"
+#include "base/utf8.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/spm.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
 #include "tokenizer/vocabulary.h"
 
 namespace berth {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/utf8.h"
 #include "random_text.h"
-#include "tokenizer/utf8.h"
 #include "toy_vocabularies.h"
 
 namespace berth {

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace berth::test {
 namespace {

@@ -9,11 +9,11 @@
 #include <thread>
 #include <vector>
 
+#include "base/utf8.h"
 #include "fakes/test_data.h"
 #include "gguf_tokenizers.h"
 #include "random_text.h"
 #include "tokenizer/incremental_decoder.h"
-#include "tokenizer/utf8.h"
 #include "toy_vocabularies.h"
 
 namespace berth {

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
-#include "tokenizer/utf8.h"
 
 namespace berth::test {
 namespace {

@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/utf8.h"
 #include "pcre2_matcher.h"
 #include "random_text.h"
-#include "tokenizer/utf8.h"
 
 namespace berth {
 namespace {
@@ -46,30 +46,6 @@ TEST(Unicode, ClassesAgreeWithPcre2OnEveryCharacterItKnows) {
     // PCRE2 10.42 has Unicode 14 and counts U+180E among white space.
     ASSERT_TRUE(c == 0x180E || unassigned.MatchEnd(Utf8(c), 0)) << "U+" << std::hex << static_cast<std::uint32_t>(c);
   }
-}
-
-TEST(Unicode, Utf8RoundTripsEveryScalarValue) {
-  for (char32_t c = 0; c < 0x110000; ++c) {
-    if (c >= 0xD800 && c <= 0xDFFF) continue;
-    const std::string text = Utf8(c);
-    const Utf8Prefix prefix = ReadUtf8(text + "\x80");
-    ASSERT_EQ(prefix.state, Utf8State::kValid);
-    ASSERT_EQ(prefix.code_point, c);
-    ASSERT_EQ(static_cast<std::size_t>(prefix.bytes), text.size());
-    for (std::size_t cut = 1; cut < text.size(); ++cut) {
-      ASSERT_EQ(ReadUtf8(text.substr(0, cut)).state, Utf8State::kUnfinished);
-    }
-  }
-}
-
-TEST(Unicode, InvalidUtf8IsFoundAtItsFirstByte) {
-  EXPECT_EQ(FindInvalidUtf8("caf\xC3\xA9"), std::nullopt);
-  EXPECT_EQ(FindInvalidUtf8("caf\xC3"), 3u);
-  EXPECT_EQ(FindInvalidUtf8("a\xC0\x80"), 1u);          // overlong
-  EXPECT_EQ(FindInvalidUtf8("ab\xED\xA0\x80"), 2u);     // surrogate
-  EXPECT_EQ(FindInvalidUtf8("\xF4\x90\x80\x80"), 0u);   // above U+10FFFF
-  EXPECT_EQ(FindInvalidUtf8("\xE0\x9F\xBF"), 0u);       // overlong
-  EXPECT_EQ(FindInvalidUtf8("ok\xF0\x9F\x91 ok"), 2u);  // cut off
 }
 
 TEST(Unicode, NfcComposesReordersAndLeavesTheRest) {
