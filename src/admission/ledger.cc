@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "admission/reach.h"
 #include "base/check.h"
 #include "base/planted_bug.h"
 
@@ -30,9 +31,10 @@ void Ledger::SetPolicy(const Policy& policy) {
   common_blocks_ = pool_blocks_;
   common_slots_ = max_slots_;
   for (const ClassPolicy& c : policy.classes) {
+    const auto id = static_cast<ClassId>(limits_.size());
     limits_.push_back({c.kv_guarantee_blocks, c.ceiling_blocks(),
                        std::max<std::int64_t>(0, c.kv_guarantee_blocks - c.kv_lending_limit_blocks), c.slot_guarantee,
-                       c.preemptible});
+                       c.preemptible, berth::ReachBlocks(policy, id, pool_blocks_), berth::ReachSlots(policy, id)});
     common_blocks_ -= c.kv_guarantee_blocks;
     common_slots_ -= c.slot_guarantee;
   }
@@ -171,21 +173,6 @@ std::int64_t Ledger::UsedAlone(std::span<const LedgerEntry* const> entries) cons
     for (const std::int32_t record : entry->shares) records_[Index(record)].seen = 0;
   }
   return used;
-}
-
-std::int64_t Ledger::ReachBlocks(ClassId c) const {
-  const Limits& own = limits_[Index(c)];
-  if (!own.preemptible) return std::min(own.ceiling, own.guarantee + common_blocks_);
-  std::int64_t lendable = pool_blocks_;
-  for (std::size_t d = 0; d < limits_.size(); ++d) {
-    if (static_cast<ClassId>(d) != c) lendable -= limits_[d].unlent;
-  }
-  return std::min(own.ceiling, lendable);
-}
-
-std::int64_t Ledger::ReachSlots(ClassId c) const {
-  const Limits& own = limits_[Index(c)];
-  return own.preemptible ? max_slots_ : own.slot_guarantee + common_slots_;
 }
 
 std::int64_t Ledger::Debt(ClassId c) const {

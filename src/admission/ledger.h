@@ -68,8 +68,8 @@ class Ledger {
   std::int64_t UsedAlone(std::span<const LedgerEntry* const> entries) const;
 
   // The most a single request of the class may ever have.
-  std::int64_t ReachBlocks(ClassId c) const;
-  std::int64_t ReachSlots(ClassId c) const;
+  std::int64_t ReachBlocks(ClassId c) const { return limits_[Index(c)].reach_blocks; }
+  std::int64_t ReachSlots(ClassId c) const { return limits_[Index(c)].reach_slots; }
   // Blocks beyond the ceiling, or the class's overage where non-preemptible classes exceed the common space.
   std::int64_t Debt(ClassId c) const;
 
@@ -80,6 +80,8 @@ class Ledger {
     std::int64_t unlent = 0;  // of the guarantee, kept back from lending
     std::int64_t slot_guarantee = 0;
     bool preemptible = false;
+    std::int64_t reach_blocks = 0;
+    std::int64_t reach_slots = 0;
   };
   struct ClassBook {
     std::int64_t used = 0;

@@ -119,7 +119,8 @@ void AddEngineFlags(CLI::App* app, ServerConfig* config) {
       [config](const std::string& value) -> std::string {
         const absl::StatusOr<std::int64_t> bytes = ParseByteSize(value == "auto" ? "0" : value);
         if (!bytes.ok()) return std::string(bytes.status().message()) + "; or give auto";
-        config->kv_cache.memory_bytes = *bytes;
+        config->kv_cache.memory.reset();
+        if (*bytes > 0) config->kv_cache.memory = Quantity{QuantityUnit::kBytes, *bytes};
         return "";
       })
       ->group("Engine");

@@ -71,22 +71,25 @@ absl::StatusOr<PoolPlan> PlanPool(const ServerConfig& config, const KvShape& kv,
                                   std::int64_t free_bytes) {
   const std::int32_t block_tokens = config.kv_cache.block_tokens;
   const std::int64_t block_bytes = kv.BytesPerToken(config.kv_dtype()) * block_tokens;
+  const std::optional<Quantity>& memory = config.kv_cache.memory;
+  free_bytes = std::max<std::int64_t>(free_bytes, 0);
   std::int64_t blocks = 0;
-  if (config.kv_cache.memory_bytes > 0) {
-    blocks = config.kv_cache.memory_bytes / block_bytes;
-  } else {
+  if (!memory) {
     const std::int64_t most = config.kv_cache.auto_max_contexts * CeilDiv(context_tokens, block_tokens);
     blocks = std::min(free_bytes / 2 / block_bytes, most);
+  } else if (memory->unit == QuantityUnit::kShare) {
+    blocks = free_bytes / kWholeMillionths * memory->amount / block_bytes;  // the product would not fit the other way
+  } else {
+    blocks = memory->amount / block_bytes;
   }
   blocks = std::min<std::int64_t>(blocks, INT32_MAX);
   if (blocks < 1) {
-    return config.kv_cache.memory_bytes > 0
-               ? absl::InvalidArgumentError("--kv-memory " + FormatBytes(config.kv_cache.memory_bytes) +
+    return memory && memory->unit == QuantityUnit::kBytes
+               ? absl::InvalidArgumentError("--kv-memory " + FormatBytes(memory->amount) +
                                             " is less than one KV block of " + FormatBytes(block_bytes) +
                                             ": give more, or smaller blocks with --block-tokens")
-               : absl::ResourceExhaustedError(
-                     "too little memory is free for a KV cache: " + FormatBytes(std::max<std::int64_t>(free_bytes, 0)) +
-                     " beside the weights; free some, or set --kv-memory");
+               : absl::ResourceExhaustedError("too little memory is free for a KV cache: " + FormatBytes(free_bytes) +
+                                              " beside the weights; free some, or set --kv-memory");
   }
   PoolPlan plan;
   plan.shape = {static_cast<std::int32_t>(blocks), block_tokens};
@@ -128,7 +131,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config
   absl::StatusOr<PoolPlan> pool = PlanPool(decided, runtime->model.kv_shape(), context, free_bytes);
   if (!pool.ok()) return pool.status();
   runtime->pool = *pool;
-  decided.kv_cache.memory_bytes = pool->bytes;
+  decided.kv_cache.memory = Quantity{QuantityUnit::kBytes, pool->bytes};
 
   CpuBackendOptions options;
   options.threads = decided.compute.threads;

@@ -8,7 +8,7 @@ from pathlib import Path
 # Module -> modules it may include besides itself, include/berth and base.
 ALLOWED = {
     "base": set(),
-    "config": set(),
+    "config": {"admission"},
     "telemetry": set(),
     "model": set(),
     "tokenizer": {"model"},
@@ -28,7 +28,8 @@ COMMON = {"berth", "base"}
 FENCES = {
     r"(grpc|grpcpp|google/protobuf|google/rpc)/|\.pb\.h$": {"frontend", "cli"},
     r"yaml-cpp/": {"config"},
-    r"nlohmann/": {"cli", "model", "frontend", "simulator"},
+    r"openssl/": {"base"},
+    r"nlohmann/": {"cli", "config", "model", "frontend", "simulator"},
     r"CLI/": {"cli"},
     r"prometheus/": {"telemetry"},
     r"utf8proc\.h$": {"tokenizer"},

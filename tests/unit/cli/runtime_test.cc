@@ -33,7 +33,7 @@ TEST(PlanPoolTest, AutoTakesNoMoreThanItsFullContextsNeed) {
 
 TEST(PlanPoolTest, AGivenSizeIsNeverExceeded) {
   ServerConfig config;
-  config.kv_cache.memory_bytes = 3 * kBlockBytes + kBlockBytes - 1;
+  config.kv_cache.memory = Quantity{QuantityUnit::kBytes, 3 * kBlockBytes + kBlockBytes - 1};
   EXPECT_EQ(PlanPool(config, kShape, 16, 0)->shape.num_blocks, 3);
   config.compute.float32 = true;  // twice the bytes a token
   EXPECT_EQ(PlanPool(config, kShape, 16, 0)->shape.num_blocks, 1);
@@ -41,7 +41,7 @@ TEST(PlanPoolTest, AGivenSizeIsNeverExceeded) {
 
 TEST(PlanPoolTest, LessThanOneBlockIsRefusedWithTheRemedy) {
   ServerConfig config;
-  config.kv_cache.memory_bytes = kBlockBytes - 1;
+  config.kv_cache.memory = Quantity{QuantityUnit::kBytes, kBlockBytes - 1};
   EXPECT_THAT(Message(PlanPool(config, kShape, 16, 1LL << 30).status()), HasSubstr("--kv-memory"));
   EXPECT_EQ(PlanPool(ServerConfig(), kShape, 16, -5).status().code(), absl::StatusCode::kResourceExhausted);
 }

@@ -1,0 +1,30 @@
+// Settings and a pool, resolved to the policy that admission keeps.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "berth/kv.h"
+#include "berth/policy.h"
+#include "config/diagnostics.h"
+#include "config/server_config.h"
+
+namespace berth {
+
+// What a policy is resolved for. 0 = not known.
+struct PolicyContext {
+  KvPoolShape pool;
+  std::int64_t block_bytes = 0;     // without it, quantities in bytes are errors
+  std::int64_t context_tokens = 0;  // prompt and output that the model holds
+};
+
+// Classes and tenants in the order of the settings, so that a ClassId is an index into `config.classes`. Nothing where
+// the pool cannot keep the policy; what can never work, or is promised for nobody, is a warning. REQUIRES:
+// CheckSettings found no error.
+std::optional<Policy> ResolvePolicy(const ServerConfig& config, const PolicyContext& context, Diagnostics* diagnostics);
+
+// The tokens of prompt and output that one sequence of the class may have at most: its own limit or the context,
+// whichever is less; kUnlimited where neither is known.
+std::int64_t LongestSequence(const ClassPolicy& c, const PolicyContext& context);
+
+}  // namespace berth
