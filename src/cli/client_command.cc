@@ -18,7 +18,7 @@ namespace {
 struct ClientGenerateOptions {
   RequestFlags request;
   RequestSettings limits;
-  std::string server = ListenSettings().grpc;
+  std::string server = ServerSettings().grpc;
   std::string model;
   std::string request_id;
   float timeout_seconds = 0.0F;

@@ -22,5 +22,6 @@ void AddTokenizeCommand(CLI::App* root, Invocation* invocation);
 void AddDetokenizeCommand(CLI::App* root, Invocation* invocation);
 void AddScoreCommand(CLI::App* root, Invocation* invocation);
 void AddInspectCommand(CLI::App* root, Invocation* invocation);
+void AddCheckCommand(CLI::App* root, Invocation* invocation);
 
 }  // namespace berth::cli

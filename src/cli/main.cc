@@ -123,6 +123,7 @@ int Main(int argc, char** argv) {
   AddDetokenizeCommand(&root, &invocation);
   AddScoreCommand(&root, &invocation);
   AddInspectCommand(&root, &invocation);
+  AddCheckCommand(&root, &invocation);
 
   try {
     root.parse(Arguments(argc, argv));

@@ -48,6 +48,28 @@ std::string FactTable::Text() const {
   return text;
 }
 
+std::string ColumnTable::Text() const {
+  const auto width_of = [](const std::string& cell) {
+    return static_cast<std::size_t>(std::count_if(
+        cell.begin(), cell.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+  };
+  std::vector<std::size_t> widths(rows_.front().size(), 0);
+  for (const auto& row : rows_) {
+    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width_of(row[c]));
+  }
+  std::string text;
+  for (const auto& row : rows_) {
+    std::size_t pad = 2;
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      text.append(pad, ' ');
+      text += row[c];
+      pad = widths[c] - width_of(row[c]) + 2;
+    }
+    text += '\n';
+  }
+  return text;
+}
+
 std::string GroupDigits(std::int64_t value) {
   std::string digits = std::to_string(value);
   const std::size_t first = digits.front() == '-' ? 1 : 0;

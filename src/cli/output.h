@@ -55,6 +55,18 @@ class FactTable {
   std::vector<std::pair<std::string, std::string>> rows_;
 };
 
+// Columns under a header, two spaces between them, as wide as their widest cell. Cells count characters of UTF-8.
+class ColumnTable {
+ public:
+  explicit ColumnTable(std::vector<std::string> header) : rows_{std::move(header)} {}
+  // REQUIRES: as many cells as the header has.
+  void Add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  std::string Text() const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
 // "134,515,008"
 std::string GroupDigits(std::int64_t value);
 // printf of one double: Fixed(3.14159, 2) = "3.14".

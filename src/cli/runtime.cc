@@ -97,41 +97,51 @@ absl::StatusOr<PoolPlan> PlanPool(const ServerConfig& config, const KvShape& kv,
   return plan;
 }
 
+absl::StatusOr<ModelPlan> PlanModel(ServerConfig* config) {
+  ModelPlan plan;
+  absl::StatusOr<std::string> path = ResolveModelPath(config->model);
+  if (!path.ok()) return path.status();
+  config->model.path = *std::move(path);
+  if (config->model.served_name.empty()) config->model.served_name = fs::path(config->model.path).stem().string();
+  absl::StatusOr<std::unique_ptr<Model>> model = Model::Open(config->model.path);
+  if (!model.ok()) return model.status();
+  plan.model = *std::move(model);
+
+  std::int32_t& context = config->model.max_context_tokens;
+  if (context > plan.model->config.max_context_tokens) {
+    return absl::InvalidArgumentError("--max-context " + std::to_string(context) + " is more than the " +
+                                      std::to_string(plan.model->config.max_context_tokens) +
+                                      " tokens that this model can attend to: ask for at most that");
+  }
+  if (context == 0) context = plan.model->config.context_tokens;
+  if (config->compute.threads == 0) config->compute.threads = AllowedCpus();
+  config->kv_cache.dtype = config->kv_dtype();
+
+  const std::int64_t free_bytes = AvailableMemoryBytes() - EstimateWeightBytes(*plan.model, config->compute.float32);
+  const absl::StatusOr<PoolPlan> pool = PlanPool(*config, plan.model->config.kv_shape(), context, free_bytes);
+  if (!pool.ok()) return pool.status();
+  plan.pool = *pool;
+  config->kv_cache.memory = Quantity{QuantityUnit::kBytes, pool->bytes};
+  return plan;
+}
+
 absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config) {
   auto runtime = std::make_unique<Runtime>();
   const TimePoint start = runtime->clock.Now();
   ServerConfig& decided = runtime->config;
   decided = config;
+  absl::StatusOr<ModelPlan> plan = PlanModel(&decided);
+  if (!plan.ok()) return plan.status();
+  Model& model = *plan->model;
+  runtime->model = model.config;
+  runtime->parameters = model.parameters();
+  runtime->pool = plan->pool;
+  const std::int32_t context = decided.model.max_context_tokens;
+  model.config.context_tokens = context;
 
-  const absl::StatusOr<std::string> path = ResolveModelPath(config.model);
-  if (!path.ok()) return path.status();
-  decided.model.path = *path;
-  if (decided.model.served_name.empty()) decided.model.served_name = fs::path(*path).stem().string();
-  absl::StatusOr<std::unique_ptr<Model>> model = Model::Open(*path);
-  if (!model.ok()) return model.status();
-  runtime->model = (*model)->config;
-  runtime->parameters = (*model)->parameters();
-
-  std::int32_t& context = decided.model.max_context_tokens;
-  if (context > runtime->model.max_context_tokens) {
-    return absl::InvalidArgumentError("--max-context " + std::to_string(context) + " is more than the " +
-                                      std::to_string(runtime->model.max_context_tokens) +
-                                      " tokens that this model can attend to: ask for at most that");
-  }
-  if (context == 0) context = runtime->model.context_tokens;
-  (*model)->config.context_tokens = context;
-  if (decided.compute.threads == 0) decided.compute.threads = AllowedCpus();
-  decided.kv_cache.dtype = config.kv_dtype();
-
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::FromGguf(*(*model)->file);
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::FromGguf(*model.file);
   if (!tokenizer.ok()) return tokenizer.status();
   runtime->tokenizer = *std::move(tokenizer);
-
-  const std::int64_t free_bytes = AvailableMemoryBytes() - EstimateWeightBytes(**model, config.compute.float32);
-  absl::StatusOr<PoolPlan> pool = PlanPool(decided, runtime->model.kv_shape(), context, free_bytes);
-  if (!pool.ok()) return pool.status();
-  runtime->pool = *pool;
-  decided.kv_cache.memory = Quantity{QuantityUnit::kBytes, pool->bytes};
 
   CpuBackendOptions options;
   options.threads = decided.compute.threads;
@@ -139,7 +149,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config
   options.kv_dtype = decided.kv_dtype();
   options.pool = runtime->pool.shape;
   options.max_step_tokens = decided.scheduler.max_batched_tokens;
-  absl::StatusOr<std::unique_ptr<Backend>> backend = MakeCpuBackend(**model, options);
+  absl::StatusOr<std::unique_ptr<Backend>> backend = MakeCpuBackend(model, options);
   if (!backend.ok()) return backend.status();
   runtime->backend = *std::move(backend);
 

@@ -40,6 +40,15 @@ struct PoolPlan {
 absl::StatusOr<PoolPlan> PlanPool(const ServerConfig& config, const KvShape& kv, std::int32_t context_tokens,
                                   std::int64_t free_bytes);
 
+// A model that fits, and the pool it would get on this machine now.
+struct ModelPlan {
+  std::unique_ptr<Model> model;
+  PoolPlan pool;
+};
+// Opens the configuration's model and decides what the configuration leaves open: path, name, context, threads, KV type
+// and memory.
+absl::StatusOr<ModelPlan> PlanModel(ServerConfig* config);
+
 // Everything that runs a request in this process. Members outlive those below them.
 struct Runtime {
   ServerConfig config;  // with what was auto or empty decided

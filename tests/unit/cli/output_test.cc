@@ -48,6 +48,16 @@ TEST(TextTest, FactsAlign) {
   EXPECT_EQ(table.Text(), "  a     1\n  long  2\n");
 }
 
+TEST(TextTest, ColumnsAlignByCharacters) {
+  ColumnTable table({"class", "blocks", "limit"});
+  table.Add({"b\u00e9", "6,000", "none"});
+  table.Add({"interactive", "0", "x"});
+  EXPECT_EQ(table.Text(),
+            "  class        blocks  limit\n"
+            "  b\u00e9           6,000   none\n"
+            "  interactive  0       x\n");
+}
+
 TEST(TextTest, ErrorsAreOneLine) {
   EXPECT_EQ(OneLine("a\nb\r\n"), "a b");
   EXPECT_EQ(OneLine("\x1b[31mred\xff \xE2\x82\xAC"), " [31mred\xEF\xBF\xBD \xE2\x82\xAC");
