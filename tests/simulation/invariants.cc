@@ -38,13 +38,15 @@ Invariants::Usage Invariants::Count() const {
   Usage usage;
   usage.slots.resize(policy_.classes.size());
   usage.queued.resize(policy_.classes.size());
+  usage.parked.resize(policy_.classes.size());
   for (const test::CoreLoop::View& view : loop_->Views()) {
     const std::size_t c = Index(view.request->service_class);
     if (view.running) {
       usage.slots[c] += view.live_choices;
       usage.all_slots += view.live_choices;
-    } else if (!fates_.contains(view.key) || fates_.at(view.key).parked_plan < 0) {
-      ++usage.queued[c];
+    } else {
+      const bool parked = fates_.contains(view.key) && fates_.at(view.key).parked_plan >= 0;
+      ++(parked ? usage.parked : usage.queued)[c];
     }
   }
   return usage;
@@ -68,9 +70,14 @@ void Invariants::BeforePlan() {
     used[c] = loop_->pool().used_blocks(static_cast<ClassId>(c));
     const std::int64_t bound = policy_.classes[c].max_queued_requests;
     const std::int64_t before = c < queued_before_.size() ? queued_before_[c] : 0;
+    const std::string name = "class " + std::to_string(c);
     if (usage.queued[c] > bound && usage.queued[c] > before) {
-      Bad("I10",
-          "class " + std::to_string(c) + " queues " + std::to_string(usage.queued[c]) + " of " + std::to_string(bound));
+      Bad("I10", name + " queues " + std::to_string(usage.queued[c]) + " of " + std::to_string(bound));
+    }
+    const std::int64_t places = loop_->desk().places_taken(static_cast<ClassId>(c));
+    const std::int64_t waiting = usage.queued[c] + usage.parked[c];
+    if (places != waiting) {
+      Bad("I10", name + " has " + std::to_string(places) + " places taken and " + std::to_string(waiting) + " waiting");
     }
   }
   // A promise to the first in line; who is first may change between plans, as quotas free up.

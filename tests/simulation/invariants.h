@@ -37,6 +37,7 @@ class Invariants {
     std::vector<std::int64_t> slots;  // by class
     std::int64_t all_slots = 0;
     std::vector<std::int64_t> queued;  // by class
+    std::vector<std::int64_t> parked;  // by class
   };
   struct Holder {
     RequestKey key = 0;

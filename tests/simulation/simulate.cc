@@ -79,7 +79,7 @@ class Run {
   }
 
   std::size_t TakeEvents(std::size_t next, std::int64_t plan) {
-    // All arrivals of a tick take their tickets before the first is tokenized.
+    // All arrivals of a tick take their places before the first is tokenized.
     std::vector<const Event*> with_ticket;
     for (; next < scenario_.events.size() && scenario_.events[next].plan <= plan; ++next) {
       const Event& event = scenario_.events[next];
@@ -88,7 +88,7 @@ class Run {
           ++report_.requests;
           const test::LoopRequest& r = event.request;
           const Arrival arrival{r.service_class, r.tenant, r.n, false, std::ssize(r.prompt)};
-          if (!loop_.admission().TakeTicket(arrival).has_value()) with_ticket.push_back(&event);
+          if (!loop_.desk().Enter(arrival).has_value()) with_ticket.push_back(&event);
           break;
         }
         case Event::Kind::kFault:
@@ -100,7 +100,7 @@ class Run {
           break;
         case Event::Kind::kPolicy:
           Submit(&with_ticket, plan);
-          loop_.SetPolicy(event.policy);
+          loop_.SetPolicy(event.policy, now_);
           invariants_.SetPolicy(event.policy);
           break;
       }
