@@ -309,6 +309,11 @@ void Invariants::AfterPlan(const AdmissionPlan& plan, std::int64_t plan_number) 
 
 void Invariants::AfterStep() {
   CheckLimits();
+  if (loop_->last_step() != nullptr && !loop_->last_step_failed()) {
+    double sum = 0.0;
+    for (const StepShare& share : loop_->scheduler().shares()) sum += share.share;
+    if (sum < 1.0 - 1e-9 || sum > 1.0 + 1e-9) Bad("shares", "a step's time is split into " + std::to_string(sum));
+  }
   idle_plans_ = loop_->live() > 0 && !loop_->progressed() ? idle_plans_ + 1 : 0;
   if (idle_plans_ > 2) Bad("I11", std::to_string(loop_->live()) + " requests live and nothing happens");
 }
