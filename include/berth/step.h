@@ -60,7 +60,7 @@ struct SwapCopy {
 // A step does, in this order: every swap_out, every swap_in, every block copy, then its rows. It may have copies and no
 // rows.
 struct StepPlan {
-  std::int64_t step = 0;           // rising by one
+  std::int64_t step = 0;           // names the step in its result
   std::vector<SwapCopy> swap_out;  // block -> host_block; its memory may be anybody's right after
   std::vector<SwapCopy> swap_in;   // host_block -> block; no block or host_block that swap_out names
   // Where the choices of a group part, each gets the prompt's partial block. In any order: no `to` twice, none a

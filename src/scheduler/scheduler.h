@@ -20,7 +20,8 @@
 
 namespace berth {
 
-// What the scheduler needs of a request, from its arrival on. `sampling` and `banned` stay unchanged while it lives.
+// What the scheduler needs of a request, from its arrival on. `sampling` and what is banned stay unchanged while it
+// lives.
 struct ScheduledRequest {
   RequestKey key = 0;
   ClassId service_class = 0;
@@ -32,7 +33,8 @@ struct ScheduledRequest {
   std::int32_t logprobs = kNoLogprobs;
   std::int32_t prompt_logprobs = kNoLogprobs;  // any: takes no cached blocks
   std::int64_t min_output_tokens = 0;
-  std::span<const TokenId> banned;  // not drawn before min_output_tokens; sorted
+  std::span<const TokenId> banned;        // never drawn; sorted
+  std::span<const TokenId> early_banned;  // not drawn before min_output_tokens: `banned` and more; sorted
 };
 
 // A token that a step drew.
@@ -41,6 +43,13 @@ struct DrawnToken {
   std::int32_t choice = 0;
   TokenId token = kNoToken;
   std::int32_t logit_row = 0;  // its place in the step's results
+};
+
+// The log-probabilities of a request's prompt that a step reports.
+struct TargetRows {
+  RequestKey key = 0;
+  std::int32_t first = 0;  // in the step's results
+  std::int32_t count = 0;
 };
 
 // How far a request is from its end at the latest.
@@ -88,6 +97,9 @@ class Scheduler final : public PoolView {
   // Running requests in the middle of their prompt that could not meet their deadline even alone, as of the last
   // PlanStep: they got no chunk, and the caller should end them.
   std::span<const RequestKey> hopeless() const { return hopeless_; }
+
+  // What the planned step reports of prompts, in order of position for each request; valid until the next PlanStep.
+  std::span<const TargetRows> target_rows() const { return target_rows_; }
 
   // The planned step succeeded: its blocks count as computed, its tokens are drawn.
   std::span<const DrawnToken> ApplyStep(const StepResult& result);
@@ -194,6 +206,7 @@ class Scheduler final : public PoolView {
   std::vector<Prefill> prefills_;
   std::vector<Request*> stepped_;
   std::vector<DrawnToken> drawn_;
+  std::vector<TargetRows> target_rows_;
   std::vector<RequestKey> hopeless_;
   std::vector<RequestKey> dropped_;
   std::vector<StepsLeft> moved_ends_;

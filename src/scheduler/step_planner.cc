@@ -22,6 +22,7 @@ const StepPlan& Scheduler::PlanStep(TimePoint now) {
   ++step_.step;
   work_ = StepWork();
   drawn_.clear();
+  target_rows_.clear();
   stepped_.clear();
   hopeless_.clear();
   tightest_slo_ = Duration::max();
@@ -166,6 +167,7 @@ void Scheduler::EmitLogits(const Request& r, std::int32_t choice, std::int64_t t
   const std::int64_t first_index = static_cast<std::int64_t>(step_.token_ids.size()) - tokens - c.stored;
   if (r.spec.prompt_logprobs != kNoLogprobs) {
     // Positions that a request computes again after a preemption were reported already.
+    const auto first = static_cast<std::int32_t>(step_.logit_rows.size());
     for (std::int64_t p = std::max(c.stored, c.highest_stored); p < std::min(end, r.prompt_tokens() - 1); ++p) {
       LogitRow row;
       row.token_index = static_cast<std::int32_t>(first_index + p);
@@ -173,6 +175,8 @@ void Scheduler::EmitLogits(const Request& r, std::int32_t choice, std::int64_t t
       row.top_logprobs = r.spec.prompt_logprobs;
       step_.logit_rows.push_back(row);
     }
+    const auto count = static_cast<std::int32_t>(step_.logit_rows.size()) - first;
+    if (count > 0) target_rows_.push_back({r.spec.key, first, count});
   }
   if (end < static_cast<std::int64_t>(c.history.size())) return;
   for (std::size_t q = 0; q < r.choices.size(); ++q) {
@@ -187,7 +191,7 @@ void Scheduler::EmitLogits(const Request& r, std::int32_t choice, std::int64_t t
     row.sampling.history = d.history;
     row.sampling.prompt_tokens = static_cast<std::int32_t>(r.prompt_tokens());
     const auto drawn = static_cast<std::int64_t>(d.history.size()) - r.prompt_tokens();
-    if (drawn < r.spec.min_output_tokens) row.sampling.banned = r.spec.banned;
+    row.sampling.banned = drawn < r.spec.min_output_tokens ? r.spec.early_banned : r.spec.banned;
     drawn_.push_back({r.spec.key, drawer, kNoToken, static_cast<std::int32_t>(step_.logit_rows.size())});
     step_.logit_rows.push_back(row);
   }
