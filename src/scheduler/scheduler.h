@@ -16,6 +16,7 @@
 #include "berth/request.h"
 #include "berth/step.h"
 #include "kv/block_pool.h"
+#include "scheduler/host_copy.h"
 #include "scheduler/step_cost_model.h"
 
 namespace berth {
@@ -80,10 +81,14 @@ class Scheduler final : public PoolView {
 
   // Carries out admission's decisions, all of them: what ends or is preempted lets go of its blocks first, then what
   // starts gets its reservation and the cached blocks it finds. A refusal of the pool is a bug and crashes.
+  //
+  // What is preempted goes to the host's memory where that is predicted to cost less than computing it again and there
+  // is room for all of it. Its blocks are free at once, since the next step copies before it writes; a request that
+  // starts again gets from there what the cache does not have. Where a copy out fails, it is computed again.
   void Commit(const AdmissionPlan& plan);
 
-  // The next step; empty where nothing runs. Valid until the next call. Every running sequence that has its prompt
-  // decodes one token; what is left of the budget goes to prefill chunks.
+  // The next step; empty() where there is nothing to do. Valid until the next call. Every running sequence that has its
+  // prompt decodes one token; what is left of the budget goes to prefill chunks.
   const StepPlan& PlanStep(TimePoint now);
   // Running requests in the middle of their prompt that could not meet their deadline even alone, as of the last
   // PlanStep: they got no chunk, and the caller should end them.
@@ -91,7 +96,7 @@ class Scheduler final : public PoolView {
 
   // The planned step succeeded: its blocks count as computed, its tokens are drawn.
   std::span<const DrawnToken> ApplyStep(const StepResult& result);
-  // The planned step failed: the requests it touched, whose blocks may hold anything. The caller ends them.
+  // The planned step failed: the running requests it touched, whose blocks may hold anything. The caller ends them.
   std::span<const RequestKey> DropStep();
 
   // What each request of the last step that succeeded has of its time, by predicted cost; what a step costs whatever is
@@ -126,8 +131,15 @@ class Scheduler final : public PoolView {
   std::int64_t CachedTokens(RequestKey key) const { return at(key).cached_tokens; }
   // Tokens that were lost to preemptions and computed again, so far.
   std::int64_t RecomputedTokens(RequestKey key) const { return at(key).recomputed_tokens; }
-  std::int64_t computed_tokens() const { return computed_tokens_; }      // ever, recomputation included
-  std::int64_t recomputed_tokens() const { return recomputed_tokens_; }  // lost to a preemption and computed again
+  std::int64_t computed_tokens() const { return computed_tokens_; }        // ever, recomputation included
+  std::int64_t recomputed_tokens() const { return recomputed_tokens_; }    // lost to a preemption and computed again
+  std::int64_t swapped_out_blocks() const { return swapped_out_blocks_; }  // ever copied to the host's memory
+  std::int64_t swapped_in_blocks() const { return swapped_in_blocks_; }    // and from it
+  // Blocks of the host's memory that the request has now.
+  std::int64_t HostBlocks(RequestKey key) const {
+    const Request& r = at(key);
+    return r.host == nullptr ? 0 : std::ssize(r.host->holding.blocks());
+  }
 
  private:
   struct Choice {
@@ -146,7 +158,9 @@ class Scheduler final : public PoolView {
     std::int64_t table_blocks = 0;  // its part of table_blocks_
     std::int64_t cached_tokens = 0;
     std::int64_t recomputed_tokens = 0;
-    bool forked = false;  // every choice has its own copy of the prompt's last, partial block
+    bool forked = false;             // every choice has its own copy of the prompt's last, partial block
+    std::unique_ptr<HostCopy> host;  // what lies in the host's memory, from a preemption until it is copied back
+    std::int64_t copies = 0;         // between the pool and the host's memory, in the step in flight
     bool in_step = false;
 
     std::int64_t prompt_tokens() const { return static_cast<std::int64_t>(spec.prompt.size()); }
@@ -159,15 +173,47 @@ class Scheduler final : public PoolView {
     std::int64_t chunk = 0;
   };
 
+  struct HeldBlock {
+    BlockId block = kNoBlock;
+    std::int64_t tokens = 0;  // computed ones in it
+  };
+  // A request that is being preempted, while its blocks still hold what it computed.
+  struct Leaving {
+    RequestKey key = 0;
+    std::unique_ptr<HostCopy> copy;
+    std::vector<HeldBlock> blocks;  // in the order of the copy's
+  };
+  // A copy that the next step makes.
+  struct PendingSwap {
+    Request* request = nullptr;
+    std::int32_t choice = -1;  // into its own blocks; -1 = into those that all share, or out
+    SwapCopy copy;
+  };
+
   Request& at(RequestKey key);
   const Request& at(RequestKey key) const;
   std::int64_t SharedTokens(const Request& r) const;  // of the prompt's full blocks
   CachedPrefix Cached(const Request& r) const;
   void Start(const AdmissionPlan::Start& start);
   void LetGo(Request* r);
-  double PredictedCost(const Request& r, const Choice& c) const;
   std::int64_t Left(const Request& r, std::int64_t computed_tokens) const;
   std::int32_t Leader(const Request& r) const;
+
+  // swap.cc
+  Leaving Describe(const Request& r) const;
+  bool SwapPays(const Request& r, const Leaving& leaving) const;
+  void SwapOut(Leaving* leaving);
+  void SwapIn(Request* r);
+  std::int64_t PlanSwapIn(Request* r, std::int32_t choice, std::int64_t first, std::int64_t tokens,
+                          std::int64_t host_begin);
+  void CommitSwaps(const AdmissionPlan& plan);
+  void DropHostCopy(Request* r);
+  void EmitSwaps();
+  void FinishSwap(Request* r);
+
+  // step_result.cc
+  double TakeRows(Request* r);
+  double PredictedCost(const Request& r, const Choice& c) const;
 
   // step_planner.cc
   bool IsDecoding(const Request& r, const Choice& c) const;
@@ -175,6 +221,7 @@ class Scheduler final : public PoolView {
   bool IsHopeless(const Request& r, const Prefill& p, TimePoint now) const;
   std::int64_t PrefillBudget(std::int64_t decodes) const;
   void ShareOut(std::int64_t budget);
+  void PutInStep(Request* r);
   void ForkIfDue(Request* r);
   void Emit(Request* r, std::int32_t choice, std::int64_t tokens);
   void EmitLogits(const Request& r, std::int32_t choice, std::int64_t tokens);
@@ -196,10 +243,16 @@ class Scheduler final : public PoolView {
   std::vector<DrawnToken> drawn_;
   std::vector<RequestKey> hopeless_;
   std::vector<RequestKey> dropped_;
+  std::vector<Leaving> leaving_;       // of the plan being committed
+  std::vector<PendingSwap> swap_out_;  // for the next step
+  std::vector<PendingSwap> swap_in_;
+  std::vector<bool> leaves_;  // by block: scratch
   std::vector<StepsLeft> moved_ends_;
   std::vector<StepShare> shares_;
   std::int64_t computed_tokens_ = 0;
   std::int64_t recomputed_tokens_ = 0;
+  std::int64_t swapped_out_blocks_ = 0;
+  std::int64_t swapped_in_blocks_ = 0;
 };
 
 }  // namespace berth

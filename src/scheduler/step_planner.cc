@@ -25,6 +25,7 @@ const StepPlan& Scheduler::PlanStep(TimePoint now) {
   stepped_.clear();
   hopeless_.clear();
   tightest_slo_ = Duration::max();
+  EmitSwaps();
 
   // Phase one: nothing changes until every budget is known.
   for (const Request* r : running_) {
@@ -156,6 +157,10 @@ void Scheduler::Emit(Request* r, std::int32_t choice, std::int64_t tokens) {
   step_.rows.push_back(row);
   c.planned = tokens;
   EmitLogits(*r, choice, tokens);
+  PutInStep(r);
+}
+
+void Scheduler::PutInStep(Request* r) {
   if (!r->in_step) stepped_.push_back(r);
   r->in_step = true;
 }

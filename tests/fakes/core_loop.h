@@ -46,7 +46,8 @@ class CoreLoop {
   // After how many tokens a choice ends by itself: told the output so far.
   using StopRule = std::function<bool(RequestKey, std::int32_t choice, const std::vector<TokenId>& output)>;
 
-  CoreLoop(const KvPoolShape& pool, const Policy& policy, Backend* backend);
+  CoreLoop(const KvPoolShape& pool, const Policy& policy, Backend* backend,
+           const StepCostModel& cost_model = StepCostModel());
   ~CoreLoop();
 
   // Takes a place in the queue, then submits. The key, or what refused it; an ended() entry is made for both.

@@ -25,7 +25,7 @@ class MemoryBackend final : public Backend {
   void NotifyWhenDone(std::function<void()> notify) override { notify_ = std::move(notify); }
   absl::Status Await(StepResult* result) override;
 
-  // The next step fails, after having scribbled over every block that it would have written.
+  // The next step fails, after having scribbled over every block that it would have written, the host's too.
   void FailNextStep() { fail_next_ = true; }
   // How many requests hold a block; a row that writes to a block with more than one holder is a fault.
   void set_references(std::function<int(BlockId)> references) { references_ = std::move(references); }
@@ -35,12 +35,19 @@ class MemoryBackend final : public Backend {
   const std::string& fault() const { return fault_; }
 
  private:
+  void CheckSwaps(const StepPlan& plan);
+  void Scribble(const StepPlan& plan);
+  void CopyBlocks(const StepPlan& plan);
+  TokenId* Block(BlockId block) { return Row(&memory_, block); }
+  TokenId* HostBlock(BlockId block) { return Row(&host_memory_, block); }
+  TokenId* Row(std::vector<TokenId>* memory, BlockId block) const;
   TokenId& Cell(const StepPlan& plan, const StepRow& row, std::int64_t position);
   void RunRow(const StepPlan& plan, const StepRow& row);
   void Complain(const std::string& what);
 
   BackendInfo info_;
   std::vector<TokenId> memory_;
+  std::vector<TokenId> host_memory_;
   const StepPlan* plan_ = nullptr;
   std::function<void()> notify_;
   bool fail_next_ = false;

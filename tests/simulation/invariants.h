@@ -62,6 +62,7 @@ class Invariants {
   std::int64_t CommonBlocks() const;
   std::int64_t CommonSlots() const;
   void CheckLimits();
+  void CheckHostBlocks(bool after_step);
   void CheckFates(const AdmissionPlan& plan);
   void CheckOvertaking(const AdmissionPlan& plan);
   void CheckUnlent(const AdmissionPlan& plan);

@@ -26,6 +26,7 @@ struct Scenario {
   std::uint64_t seed = 0;
   KvPoolShape pool;
   Policy policy;
+  Duration step_swap_time{};  // what the backend takes for a block copied between the pool and the host's memory
   std::vector<Event> events;  // by plan
 
   std::int64_t arrivals() const;

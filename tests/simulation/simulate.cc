@@ -32,16 +32,26 @@ std::vector<std::vector<TokenId>> Expected(const Event& event) {
   return output;
 }
 
+// The cost of a copy is known from the start, so that scenarios differ in what is swapped.
+StepCostModel Prior(const Scenario& scenario) {
+  StepCostModel::Coefficients prior = StepCostModel::kPrior;
+  prior.back() = ToSeconds(scenario.step_swap_time);
+  return StepCostModel(prior);
+}
+
 class Run {
  public:
   explicit Run(const Scenario& scenario)
       : scenario_(scenario),
         backend_(scenario.pool),
-        loop_(scenario.pool, scenario.policy, &backend_),
+        loop_(scenario.pool, scenario.policy, &backend_, Prior(scenario)),
         invariants_(&loop_) {
     invariants_.SetPolicy(scenario.policy);
     backend_.set_references([this](BlockId block) { return loop_.pool().references(block); });
-    backend_.set_step_time([](const StepPlan&) { return Duration(std::chrono::milliseconds(1)); });
+    backend_.set_step_time([this](const StepPlan& step) {
+      return Duration(std::chrono::milliseconds(1)) + std::chrono::microseconds(50) * std::ssize(step.token_ids) +
+             scenario_.step_swap_time * (std::ssize(step.swap_out) + std::ssize(step.swap_in));
+    });
     loop_.set_step_time(std::chrono::milliseconds(10));
     loop_.set_stop_rule([this](RequestKey key, std::int32_t choice, const std::vector<TokenId>& output) {
       return std::ssize(output) >= asked_.at(key)->stops_after[static_cast<std::size_t>(choice)];
@@ -67,6 +77,8 @@ class Run {
       CheckEnded();
       if (!worked && next == scenario_.events.size()) break;
     }
+    report_.swapped_out_blocks = loop_.scheduler().swapped_out_blocks();
+    report_.swapped_in_blocks = loop_.scheduler().swapped_in_blocks();
     if (!Broken()) Finish();
     return std::move(report_);
   }

@@ -17,6 +17,8 @@ struct Report {
   std::int64_t starts = 0;
   std::int64_t preemptions = 0;
   std::int64_t complete = 0;
+  std::int64_t swapped_out_blocks = 0;
+  std::int64_t swapped_in_blocks = 0;
 };
 
 Report Simulate(const Scenario& scenario);
