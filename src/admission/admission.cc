@@ -241,6 +241,7 @@ void Admission::EndDue() {
     if (!why.has_value()) continue;
     plan_.end.push_back({key, *std::move(why)});
     if (r->phase == Phase::kRunning) {
+      RefundRate(*r);
       EndRunning(r);
     } else {
       EndWaiting(r);
@@ -250,8 +251,15 @@ void Admission::EndDue() {
 
 void Admission::EndWaiting(RequestState* r) {
   LeaveLine(r);
-  tenants_[Index(r->request.tenant)].rate.Refund(RateTokens(r->request));
+  RefundRate(*r);
   Forget(r);
+}
+
+// A request that ends before it is complete pays for what it used: nothing, where it never started.
+void Admission::RefundRate(const RequestState& r) {
+  if (r.rate_tokens <= 0.0) return;
+  const std::int64_t used = r.started_plan < 0 ? 0 : view_->UsedTokens(r.request.key);
+  tenants_[Index(r.request.tenant)].rate.Refund(r.rate_tokens - static_cast<double>(used));
 }
 
 void Admission::EndRunning(RequestState* r) {
@@ -345,7 +353,9 @@ void Admission::Finish(RequestKey key, TimePoint now, std::int64_t tokens) {
   RequestState* r = Lookup(key);
   BERTH_CHECK(r != nullptr && r->phase == Phase::kRunning);
   now_ = now;
-  tenants_[Index(r->request.tenant)].rate.Refund(RateTokens(r->request) - static_cast<double>(tokens));
+  if (r->rate_tokens > 0.0) {
+    tenants_[Index(r->request.tenant)].rate.Refund(r->rate_tokens - static_cast<double>(tokens));
+  }
   EndRunning(r);
 }
 

@@ -49,7 +49,7 @@ class Admission {
 
   // Second half, with a ticket: takes the request in, to wait for the next plan, or says why not. The ticket is used up
   // either way. Others may be shed for it: the next plan ends them.
-  // REQUIRES: the key is greater than every earlier one; 1 ≤ n ≤ max_running_sequences.
+  // REQUIRES: the key is greater than every earlier one; n is what the ticket was taken for.
   std::optional<Refusal> Submit(const AdmissionRequest& request, TimePoint now);
 
   // What Submit would say now, changing nothing.
@@ -119,6 +119,8 @@ class Admission {
   RequestState* Lookup(RequestKey key);
 
   // verdict.cc: who is let in.
+  std::optional<Refusal> JudgeClass(ClassId c, TenantId tenant) const;
+  Refusal DrainingRefusal() const;
   std::optional<Refusal> JudgeSize(const AdmissionRequest& request) const;
   std::optional<Refusal> JudgeQueue(const AdmissionRequest& request) const;
   std::optional<Refusal> JudgeDeadline(const AdmissionRequest& request, TimePoint now) const;
@@ -140,6 +142,7 @@ class Admission {
   Refusal BeyondReachRefusal(const RequestState& r, RefusalReason reason) const;
   void EndWaiting(RequestState* r);
   void EndRunning(RequestState* r);
+  void RefundRate(const RequestState& r);
   void Forget(RequestState* r);
   void RefuseWhatDidNotStart();
   void SettleService(RequestState* r);
@@ -193,7 +196,7 @@ class Admission {
     const Policy* policy;
   };
   std::set<RequestState*, ShedOrder> sheddable_;
-  std::int64_t queued_requests_ = 0;  // of all classes, tickets included
+  std::int64_t queued_requests_ = 0;  // of all classes
   std::int64_t queued_tokens_ = 0;
   bool draining_ = false;
 

@@ -91,6 +91,7 @@ void Admission::Preempt(RequestState* r) {
     refusal.limit = r->max_preemptions;
     refusal.asked = r->preemptions + 1;
     plan_.too_often.push_back({key, std::move(refusal)});
+    RefundRate(*r);
     EndRunning(r);
     return;
   }

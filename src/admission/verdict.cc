@@ -26,13 +26,40 @@ std::int64_t Milliseconds(Duration d) { return std::chrono::duration_cast<std::c
 
 }  // namespace
 
-std::optional<Refusal> Admission::TakeTicket(const Arrival& arrival) {
+Refusal Admission::DrainingRefusal() const {
   Refusal refusal;
-  if (draining_) {
-    refusal.reason = RefusalReason::kDraining;
-    refusal.message = "the server is draining; use another one";
+  refusal.reason = RefusalReason::kDraining;
+  refusal.message = "the server is draining; use another one";
+  return refusal;
+}
+
+// Asked for a ticket, and again when the request comes with it: the policy may have changed between.
+std::optional<Refusal> Admission::JudgeClass(ClassId c, TenantId tenant) const {
+  Refusal refusal;
+  refusal.field = "service_class";
+  if (c < 0 || Index(c) >= classes_.size() || class_policy(c).removed) {
+    refusal.reason = RefusalReason::kUnknownClass;
+    refusal.message = "the server has no such service class";
     return refusal;
   }
+  const std::string& name = class_policy(c).name;
+  const std::optional<std::vector<ClassId>>& allowed = tenant_policy(tenant).classes;
+  if (allowed.has_value() && std::ranges::find(*allowed, c) == allowed->end()) {
+    refusal.reason = RefusalReason::kClassNotAllowed;
+    refusal.message = "tenant '" + tenant_policy(tenant).name + "' may not use class '" + name + "'";
+    return refusal;
+  }
+  if (class_policy(c).stop == ClassStop::kNone) return std::nullopt;
+  refusal.reason = RefusalReason::kClassOnHold;
+  refusal.message = "class '" + name + "' takes no new requests now; retry later or use another class";
+  refusal.field.clear();
+  refusal.retry_after = RetryAfter(c);
+  return refusal;
+}
+
+std::optional<Refusal> Admission::TakeTicket(const Arrival& arrival) {
+  if (draining_) return DrainingRefusal();
+  Refusal refusal;
   if (arrival.n < 1 || arrival.n > policy_.max_running_sequences) {
     refusal = LimitRefusal(RefusalReason::kInvalidRequest, "n must be at least 1 and at most what the server can run",
                            "max_running_sequences", policy_.max_running_sequences, arrival.n);
@@ -40,26 +67,8 @@ std::optional<Refusal> Admission::TakeTicket(const Arrival& arrival) {
     return refusal;
   }
   const ClassId c = arrival.service_class;
-  if (c < 0 || Index(c) >= classes_.size() || class_policy(c).removed) {
-    refusal.reason = RefusalReason::kUnknownClass;
-    refusal.message = "the server has no such service class";
-    refusal.field = "service_class";
-    return refusal;
-  }
+  if (auto closed = JudgeClass(c, arrival.tenant)) return closed;
   const ClassPolicy& policy = class_policy(c);
-  const TenantPolicy& tenant = tenant_policy(arrival.tenant);
-  if (tenant.classes.has_value() && std::ranges::find(*tenant.classes, c) == tenant.classes->end()) {
-    refusal.reason = RefusalReason::kClassNotAllowed;
-    refusal.message = "tenant '" + tenant.name + "' may not use class '" + policy.name + "'";
-    refusal.field = "service_class";
-    return refusal;
-  }
-  if (policy.stop != ClassStop::kNone) {
-    refusal.reason = RefusalReason::kClassOnHold;
-    refusal.message = "class '" + policy.name + "' takes no new requests now; retry later or use another class";
-    refusal.retry_after = RetryAfter(c);
-    return refusal;
-  }
   if (arrival.duplicate_id) {
     refusal.reason = RefusalReason::kDuplicateRequestId;
     refusal.message = "a live request has this request_id; use a new one";
@@ -94,6 +103,7 @@ std::optional<Refusal> Admission::Submit(const AdmissionRequest& request, TimePo
   ReturnTicket(c);
   if (auto refusal = Judge(request, now)) return refusal;
   TenantState& tenant = tenants_[Index(request.tenant)];
+  const double rate_tokens = tenant.rate.limits() ? RateTokens(request) : 0.0;
   BERTH_CHECK(!tenant.rate.Take(RateTokens(request), now).has_value());
   ShedFor(request);
 
@@ -101,6 +111,7 @@ std::optional<Refusal> Admission::Submit(const AdmissionRequest& request, TimePo
   RequestState* r = state.get();
   r->request = request;
   r->live_choices = request.n;
+  r->rate_tokens = rate_tokens;
   r->entry.service_class = c;
   BERTH_CHECK(requests_.emplace(request.key, std::move(state)).second);
   classes_[Index(c)].line.CountLive(request.tenant, 1);
@@ -112,6 +123,8 @@ std::optional<Refusal> Admission::Submit(const AdmissionRequest& request, TimePo
 }
 
 std::optional<Refusal> Admission::Judge(const AdmissionRequest& request, TimePoint now) const {
+  if (draining_) return DrainingRefusal();
+  if (auto refusal = JudgeClass(request.service_class, request.tenant)) return refusal;
   if (auto refusal = JudgeSize(request)) return refusal;
   const TenantPolicy& policy = tenant_policy(request.tenant);
   const TenantState& tenant = tenants_[Index(request.tenant)];

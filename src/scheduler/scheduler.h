@@ -94,6 +94,7 @@ class Scheduler final : public PoolView {
   // PoolView.
   void FindCached(RequestKey key, std::vector<CachedBlock>* out) const override;
   std::int64_t RecomputeTokens(RequestKey key) const override;
+  std::int64_t UsedTokens(RequestKey key) const override;
   std::int64_t StepsToFinish(RequestKey key, std::int64_t cached_blocks) const override;
 
   // Predicted time from the start of a request until `output_tokens` are there, beside what runs now, or alone.
