@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "admission/admission.h"
+#include "admission/entry_desk.h"
 #include "scheduler/scheduler.h"
 
 namespace berth {
@@ -19,7 +20,7 @@ constexpr std::int64_t kQueued = 10000;
 // A pool that `kRunning` requests fill, and as many queued ones as asked for behind them.
 class Crowd {
  public:
-  explicit Crowd(std::int64_t queued) : pool_({40000, 16}, 2), scheduler_(&pool_, MakePolicy()) {
+  explicit Crowd(std::int64_t queued) : pool_({40000, 16}, 2), desk_(MakePolicy()), scheduler_(&pool_, MakePolicy()) {
     admission_ = std::make_unique<Admission>(pool_.shape(), MakePolicy());
     for (std::int64_t i = 0; i < kRunning; ++i) Arrive(1, 300, 300);
     while (running_ < kRunning) Step();
@@ -39,7 +40,6 @@ class Crowd {
     request.max_output_tokens = output;
     request.arrival = now_;
     request.service_time = std::chrono::seconds(10);
-    if (admission_->TakeTicket({c, request.tenant, 1, false, prompt}).has_value()) return;
     if (admission_->Submit(request, now_).has_value()) return;
     ScheduledRequest scheduled;
     scheduled.key = request.key;
@@ -88,12 +88,12 @@ class Crowd {
     request.arrival = now_;
     request.deadline = now_ + std::chrono::seconds(30);
     request.needed_time = std::chrono::seconds(1);
-    const bool refused = admission_->TakeTicket({0, 0, 1, false, 250}).has_value();
+    const bool refused = desk_.Enter({0, 0, 1, false, 250}).has_value();
     benchmark::DoNotOptimize(refused);
     if (!refused) {
       auto verdict = admission_->Judge(request, now_);
       benchmark::DoNotOptimize(verdict);
-      admission_->ReturnTicket(0);
+      desk_.Leave(0);
     }
     return std::chrono::steady_clock::now() - begin;
   }
@@ -122,6 +122,7 @@ class Crowd {
   }
 
   BlockPool pool_;
+  EntryDesk desk_;
   Scheduler scheduler_;
   std::unique_ptr<Admission> admission_;
   SamplingSpec sampling_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "admission/admission.h"
+#include "admission/entry_desk.h"
 #include "berth/backend.h"
 #include "kv/block_pool.h"
 #include "scheduler/scheduler.h"
@@ -48,12 +49,12 @@ class CoreLoop {
   CoreLoop(const KvPoolShape& pool, const Policy& policy, Backend* backend);
   ~CoreLoop();
 
-  // Takes a ticket, then submits. The key, or what refused it; an ended() entry is made for both.
+  // Takes a place in the queue, then submits. The key, or what refused it; an ended() entry is made for both.
   RequestKey Arrive(const LoopRequest& request, TimePoint now);
-  // As Arrive, with a ticket that TakeTicket gave before.
+  // As Arrive, with a place that desk().Enter gave before.
   RequestKey ArriveWithTicket(const LoopRequest& request, TimePoint now);
   void Cancel(RequestKey key) { admission_.Cancel(key); }
-  void SetPolicy(const Policy& policy);
+  void SetPolicy(const Policy& policy, TimePoint now);
 
   // One plan and one step. False where nothing is left to do. `after_plan` runs once the plan is committed.
   bool Tick(TimePoint now);
@@ -62,6 +63,7 @@ class CoreLoop {
   void set_after_plan(std::function<void(const AdmissionPlan&)> check) { after_plan_ = std::move(check); }
   void set_step_time(Duration step_time) { fixed_step_time_ = step_time; }
 
+  EntryDesk& desk() { return desk_; }
   Admission& admission() { return admission_; }
   Scheduler& scheduler() { return scheduler_; }
   BlockPool& pool() { return pool_; }
@@ -90,11 +92,15 @@ class CoreLoop {
     std::int64_t tokens = 0;
   };
 
+  ClassId ClassOf(RequestKey key) const { return live_.at(key)->request.service_class; }
+  void EndWhatEndedBetweenPlans(TimePoint now);
+  void UpdateDesk(const AdmissionPlan& plan);
   void End(RequestKey key, std::optional<RefusalReason> reason, TimePoint now);
   void TakeToken(const DrawnToken& drawn, TimePoint now);
   void RunStep(TimePoint now);
 
   BlockPool pool_;
+  EntryDesk desk_;
   Admission admission_;
   Scheduler scheduler_;
   Backend* backend_;

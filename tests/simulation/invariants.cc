@@ -39,13 +39,15 @@ Invariants::Usage Invariants::Count() const {
   usage.slots.resize(policy_.classes.size());
   usage.queued.resize(policy_.classes.size());
   usage.queued_tokens.resize(policy_.classes.size());
+  usage.parked.resize(policy_.classes.size());
   for (const test::CoreLoop::View& view : loop_->Views()) {
     const std::size_t c = Index(view.request->service_class);
     if (view.running) {
       usage.slots[c] += view.live_choices;
       usage.all_slots += view.live_choices;
-    } else if ((!fates_.contains(view.key) || fates_.at(view.key).parked_plan < 0) &&
-               loop_->admission().Find(view.key) != nullptr) {  // what was shed waits only to be told
+    } else if (fates_.contains(view.key) && fates_.at(view.key).parked_plan >= 0) {
+      ++usage.parked[c];
+    } else {
       ++usage.queued[c];
       usage.queued_tokens[c] += std::ssize(view.request->prompt) + view.request->max_output_tokens;
     }
@@ -90,6 +92,11 @@ void Invariants::CheckQueues(const std::vector<std::int64_t>& tickets) {
   for (std::size_t c = 0; c < usage.queued.size(); ++c) {
     const std::string name = "class " + std::to_string(c);
     const std::int64_t places = usage.queued[c] + tickets[c];
+    const std::int64_t taken = loop_->desk().places_taken(static_cast<ClassId>(c));
+    if (taken != places + usage.parked[c]) {
+      Bad("I10", name + " has " + std::to_string(taken) + " places taken, " + std::to_string(places) +
+                     " queued or on their way and " + std::to_string(usage.parked[c]) + " parked");
+    }
     check(name + " queues requests", places, queued_before_[c], policy_.classes[c].max_queued_requests);
     check(name + " queues tokens", usage.queued_tokens[c], queued_tokens_before_[c],
           policy_.classes[c].max_queued_tokens);

@@ -39,6 +39,7 @@ class Invariants {
     std::int64_t all_slots = 0;
     std::vector<std::int64_t> queued;         // by class
     std::vector<std::int64_t> queued_tokens;  // by class
+    std::vector<std::int64_t> parked;         // by class
   };
   struct Holder {
     RequestKey key = 0;

@@ -107,7 +107,7 @@ class Run {
     CheckPolicy();
     invariants_.SetPolicy(policy, tickets_);
     tickets_.resize(policy.classes.size());
-    loop_.SetPolicy(policy);
+    loop_.SetPolicy(policy, now_);
     quotas_.SetPolicy(policy);
   }
 
@@ -122,7 +122,7 @@ class Run {
   }
 
   std::size_t TakeEvents(std::size_t next, std::int64_t plan) {
-    // All arrivals of a tick take their tickets before the first is tokenized.
+    // All arrivals of a tick take their places before the first is tokenized.
     std::vector<const Event*> with_ticket;
     for (; next < scenario_.events.size() && scenario_.events[next].plan <= plan; ++next) {
       const Event& event = scenario_.events[next];
@@ -148,7 +148,7 @@ class Run {
           break;
         case Event::Kind::kDraining:
           Submit(&with_ticket, plan);
-          loop_.admission().StartDraining();
+          loop_.desk().StartDraining();
           break;
       }
     }
@@ -161,7 +161,7 @@ class Run {
     if (r.tenant >= std::ssize(policy_.tenants)) return false;  // whoever asks is known before admission is
     ++report_.requests;
     const Arrival arrival{r.service_class, r.tenant, r.n, event.duplicate_id, std::ssize(r.prompt)};
-    if (loop_.admission().TakeTicket(arrival).has_value()) return false;
+    if (loop_.desk().Enter(arrival).has_value()) return false;
     ++tickets_[static_cast<std::size_t>(r.service_class)];
     return true;
   }
@@ -171,7 +171,7 @@ class Run {
       const ClassId c = event->request.service_class;
       --tickets_[static_cast<std::size_t>(c)];
       if (event->gives_ticket_back) {
-        loop_.admission().ReturnTicket(c);
+        loop_.desk().Leave(c);
         continue;
       }
       const RequestKey key = loop_.ArriveWithTicket(event->request, now_);

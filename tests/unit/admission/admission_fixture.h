@@ -77,12 +77,7 @@ class AdmissionTest : public testing::Test {
     return request;
   }
 
-  std::optional<Refusal> Submit(const AdmissionRequest& request) {
-    if (auto refusal = admission->TakeTicket({request.service_class, request.tenant, request.n, false, 1})) {
-      return refusal;
-    }
-    return admission->Submit(request, At(now));
-  }
+  std::optional<Refusal> Submit(const AdmissionRequest& request) { return admission->Submit(request, At(now)); }
 
   // Submits a request that must be taken in, and returns its key.
   RequestKey Add(ClassId c, std::int64_t blocks, TenantId tenant = 0) {

@@ -379,7 +379,6 @@ TEST(SchedulerMemory, AQueuedRequestTakesLessThanOneKibibyteBesideItsTokens) {
     request.prompt_tokens = kPromptTokens;
     request.max_output_tokens = 10;
     request.deadline = At(1000000 + key);
-    ASSERT_FALSE(admission.TakeTicket({0, 0, 1, false, 1}).has_value());
     ASSERT_FALSE(admission.Submit(request, At(0)).has_value());
     ScheduledRequest scheduled;
     scheduled.key = key;
