@@ -72,6 +72,7 @@ void Admission::SetPolicy(const Policy& policy) {
       refusal = Refusal();
       refusal.reason = RefusalReason::kClassOnHold;
       refusal.message = "class '" + class_policy(r->request.service_class).name + "' is draining; retry later";
+      refusal.retry_after = RetryAfter(r->request.service_class);
     }
     ended_between_plans_.push_back({r->request.key, std::move(refusal)});
     EndWaiting(r);
@@ -195,6 +196,7 @@ std::optional<Refusal> Admission::WhyItEnds(const RequestState& r) const {
       refusal.message = "was preempted and then waited longer than max_wait of class '" + c.name + "'; retry later";
     }
     refusal.limit_name = "max_wait";
+    refusal.retry_after = RetryAfter(r.request.service_class);
     return refusal;
   }
   if (r.ending) return BeyondReachRefusal(r, r.ending_reason);
@@ -338,7 +340,8 @@ Refusal Admission::CapacityRefusal(RequestState* r) {
     refusal.asked = r->entry.blocks;
   }
   refusal.message = "class '" + class_policy(c).name + "' has no room for the request now; retry later";
-  if (const auto start = FindReservedStart(r)) refusal.retry_after = step_time_ * (start->step - plan_number_);
+  const auto start = FindReservedStart(r);
+  refusal.retry_after = start.has_value() ? step_time_ * (start->step - plan_number_) : RetryAfter(c);
   return refusal;
 }
 

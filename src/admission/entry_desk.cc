@@ -9,6 +9,9 @@
 namespace berth {
 namespace {
 
+// Another server, or this one once it is back.
+constexpr Duration kRetryAfterDrain = std::chrono::seconds(1);
+
 std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 Refusal FieldRefusal(RefusalReason reason, std::string message, const char* field) {
@@ -61,7 +64,11 @@ std::optional<Refusal> EntryDesk::Enter(const Arrival& arrival) {
 
 // Everything but whether a place is free.
 std::optional<Refusal> EntryDesk::JudgeRequest(const Arrival& arrival) const {
-  if (draining_) return FieldRefusal(RefusalReason::kDraining, "the server is draining; use another one", "");
+  if (draining_) {
+    Refusal refusal = FieldRefusal(RefusalReason::kDraining, "the server is draining; use another one", "");
+    refusal.retry_after = kRetryAfterDrain;
+    return refusal;
+  }
   if (arrival.n < 1 || arrival.n > policy_.max_running_sequences) {
     Refusal refusal =
         LimitRefusal(RefusalReason::kInvalidRequest, "n must be at least 1 and at most what the server can run",
