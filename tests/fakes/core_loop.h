@@ -79,6 +79,7 @@ class CoreLoop {
   std::vector<View> Views() const;
   std::int64_t live() const { return static_cast<std::int64_t>(live_.size()); }
   const StepPlan* last_step() const { return last_step_; }
+  bool last_step_failed() const { return last_step_failed_; }
   Duration last_busy() const { return result_.busy; }
   // Something started, ended or was computed in the last Tick.
   bool progressed() const { return progressed_; }
@@ -112,6 +113,7 @@ class CoreLoop {
   std::optional<Duration> fixed_step_time_;
   StepResult result_;
   const StepPlan* last_step_ = nullptr;
+  bool last_step_failed_ = false;
   std::vector<BlockId> released_;
   bool progressed_ = false;
 };

@@ -380,6 +380,11 @@ void Invariants::AfterPlan(const AdmissionPlan& plan, std::int64_t plan_number) 
 
 void Invariants::AfterStep() {
   CheckLimits();
+  if (loop_->last_step() != nullptr && !loop_->last_step_failed()) {
+    double sum = 0.0;
+    for (const StepShare& share : loop_->scheduler().shares()) sum += share.share;
+    if (sum < 1.0 - 1e-9 || sum > 1.0 + 1e-9) Bad("shares", "a step's time is split into " + std::to_string(sum));
+  }
   const auto views = loop_->Views();
   const bool may_move = std::ranges::any_of(views, [&](const auto& view) {
     return view.running || policy_.classes[Index(view.request->service_class)].stop != ClassStop::kHold;
