@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::int64_t kRunning = 1024;
 constexpr std::int64_t kQueued = 10000;
+constexpr Duration kStep = std::chrono::milliseconds(20);
 
 // The thread's own time: what it is paused for on a busy machine is not the core's.
 std::chrono::nanoseconds ThreadTime() {
@@ -103,8 +104,6 @@ class Crowd {
   std::int64_t refused() const { return refused_; }
 
  private:
-  static constexpr Duration kStep = std::chrono::milliseconds(20);
-
   AdmissionRequest Request(ClassId c, std::int64_t prompt, std::int64_t output) {
     AdmissionRequest request;
     request.key = next_key_++;
@@ -221,8 +220,10 @@ BENCHMARK(Decide)
     ->Iterations(5000)
     ->Unit(benchmark::kMicrosecond);
 
-// Waves of requests, all of which start at once and run to their end; range: their output tokens.
+// Waves of requests, all of which start at once and run to their end. Range: their output tokens, and whether the time
+// in which nothing is decided is jumped over.
 void Simulate(benchmark::State& state) {
+  const bool jumps = state.range(1) != 0;
   constexpr std::int64_t kWave = 256;
   const KvPoolShape pool{40000, 16};
   Policy policy;
@@ -246,13 +247,16 @@ void Simulate(benchmark::State& state) {
       std::iota(request.prompt.begin(), request.prompt.end(), static_cast<TokenId>(100 * i));
       loop.Arrive(request, now);
     }
-    while (loop.Tick(now)) now += std::chrono::milliseconds(20);
+    while (loop.Tick(now)) {
+      now += kStep;
+      if (jumps) now += kStep * loop.SkipQuiet(now, kStep);
+    }
     requests += std::ssize(loop.ended());
     loop.mutable_ended()->clear();
   }
   state.SetItemsProcessed(requests);
 }
-BENCHMARK(Simulate)->Arg(8)->Arg(32)->Arg(128)->Arg(512)->Unit(benchmark::kMillisecond);
+BENCHMARK(Simulate)->ArgsProduct({{8, 32, 128, 512}, {0, 1}})->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace berth

@@ -40,6 +40,7 @@ Admission::Admission(const KvPoolShape& pool, const Policy& policy)
 Admission::~Admission() = default;
 
 void Admission::SetPolicy(const Policy& policy) {
+  settled_ = false;
   sheddable_.clear();  // its order depends on the policy
   policy_ = policy;
   ledger_.SetPolicy(policy);
@@ -144,6 +145,7 @@ void Admission::CountRunning(const RequestState& r, double sign) {
 }
 
 void Admission::Cancel(RequestKey key, RefusalReason reason) {
+  settled_ = false;
   RequestState* r = Lookup(key);
   if (r == nullptr) return;
   if (!r->ending) ending_.push_back(key);
@@ -307,7 +309,22 @@ const AdmissionPlan& Admission::Plan(TimePoint now, Duration step_time, const Po
   RefuseWhatDidNotStart();
   DropPreparations();
   view_ = nullptr;
+  settled_ = plan_.end.empty() && plan_.preempt.empty() && plan_.admit.empty();
   return plan_;
+}
+
+TimePoint Admission::QuietUntil() {
+  if (!settled_) return TimePoint::min();
+  TimePoint until = expiries_.empty() ? TimePoint::max() : expiries_.begin()->first;
+  for (ClassId c = 0; c < std::ssize(policy_.classes); ++c) {
+    const RequestState* r = First(c);
+    if (r == nullptr) continue;
+    // Half its max_wait before it is promoted; and what is promoted depends on the time.
+    const TimePoint since = r->phase == Phase::kQueued ? r->request.arrival : r->parked_since;
+    const TimePoint promoted = since + class_policy(c).max_wait / 2;
+    until = std::min(until, promoted <= now_ ? TimePoint::min() : promoted);
+  }
+  return until;
 }
 
 void Admission::RefuseWhatDidNotStart() {
@@ -356,6 +373,7 @@ void Admission::Finish(RequestKey key, TimePoint now, std::int64_t tokens) {
   RequestState* r = Lookup(key);
   BERTH_CHECK(r != nullptr && r->phase == Phase::kRunning);
   now_ = now;
+  settled_ = false;
   if (r->rate_tokens > 0.0) {
     tenants_[Index(r->request.tenant)].rate.Refund(r->rate_tokens - static_cast<double>(tokens));
   }
@@ -370,6 +388,7 @@ std::int64_t Admission::BlocksAfterEndChoice(RequestKey key) const {
 
 std::int64_t Admission::EndChoice(RequestKey key, std::span<const BlockId> released, TimePoint now) {
   const std::int64_t blocks = BlocksAfterEndChoice(key);
+  settled_ = false;
   RequestState* r = Lookup(key);
   r->used_block_seconds += static_cast<double>(r->entry.blocks) * ToSeconds(now - r->used_since);
   r->used_since = now;
@@ -386,6 +405,7 @@ void Admission::SetEndStep(RequestKey key, std::int64_t end_step) {
   RequestState* r = Lookup(key);
   BERTH_CHECK(r != nullptr && r->phase == Phase::kRunning);
   if (r->end_step == end_step) return;
+  settled_ = false;
   release_schedule_.erase({r->end_step, key});
   release_schedule_.insert({end_step, key});
   CountRunning(*r, -1.0);

@@ -71,6 +71,12 @@ class Admission {
   void SetEndStep(RequestKey key, std::int64_t end_step);
   std::int64_t plan_number() const { return plan_number_; }
 
+  // Until when plans would decide nothing, if nothing arrives, ends, is cancelled or changed meanwhile: the past, where
+  // the next one may.
+  TimePoint QuietUntil();
+  // So many plans that decided nothing count as made. REQUIRES: they are over by QuietUntil().
+  void SkipPlans(std::int64_t plans) { plan_number_ += plans; }
+
   // What a caller refused for the class's sake is told, as of the last plan: when the class's first request starts.
   Duration RetryAfter(ClassId c) const;
   // What a request would reserve.
@@ -192,6 +198,8 @@ class Admission {
   std::set<RequestState*, ShedOrder> sheddable_;
   std::int64_t queued_requests_ = 0;  // of all classes
   std::int64_t queued_tokens_ = 0;
+
+  bool settled_ = false;  // nothing has happened since the last plan, and that decided nothing
 
   // Of the plan in the making.
   std::int64_t plan_number_ = 0;

@@ -24,6 +24,7 @@ std::optional<Refusal> Admission::Submit(const AdmissionRequest& request, TimePo
   const double rate_tokens = tenant.rate.limits() ? RateTokens(request) : 0.0;
   BERTH_CHECK(!tenant.rate.Take(RateTokens(request), now).has_value());
   ShedFor(request);
+  settled_ = false;
 
   auto state = std::make_unique<RequestState>();
   RequestState* r = state.get();
