@@ -1,6 +1,7 @@
 #include "runner/cpu/kv_store.h"
 
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,23 +13,40 @@ absl::StatusOr<KvStore> KvStore::Create(const KvShape& shape, KvDtype dtype, con
   store.shape_ = shape;
   store.pool_ = pool;
   store.element_ = dtype == KvDtype::kFloat32 ? cpu::KvElement::kF32 : cpu::KvElement::kBF16;
+  store.block_bytes_.fill(static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(store.HeadStride()) *
+                          store.ElementBytes());
+  store.layer_bytes_ = std::accumulate(store.block_bytes_.begin(), store.block_bytes_.end(), std::size_t{0});
+  if (absl::Status status = store.Map(dtype); !status.ok()) return status;
+  return store;
+}
+
+absl::Status KvStore::Map(KvDtype dtype) {
+  const auto name = [&](const char* where, std::int32_t blocks) {
+    return absl::StrCat("the ", where, "KV pool of ", blocks, " blocks of ", pool_.block_tokens, " tokens in ",
+                        KvDtypeName(dtype));
+  };
   const auto lay_out = [&](std::byte* base) {
     MemoryLayout layout(base);
-    store.keys_.clear();
-    store.values_.clear();
-    for (std::int32_t layer = 0; layer < shape.layers; ++layer) {
-      store.keys_.push_back(layout.Take<std::byte>(static_cast<std::size_t>(pool.num_blocks), store.BlockBytes()));
-      store.values_.push_back(layout.Take<std::byte>(static_cast<std::size_t>(pool.num_blocks), store.BlockBytes()));
+    parts_.clear();
+    for (std::int32_t layer = 0; layer < shape_.layers; ++layer) {
+      for (const std::size_t bytes : block_bytes_) {
+        parts_.push_back(layout.Take<std::byte>(static_cast<std::size_t>(pool_.num_blocks), bytes));
+      }
     }
     return layout.bytes();
   };
-  absl::StatusOr<MappedMemory> memory =
-      MappedMemory::Map(lay_out(nullptr), absl::StrCat("the KV pool of ", pool.num_blocks, " blocks of ",
-                                                       pool.block_tokens, " tokens in ", KvDtypeName(dtype)));
+  absl::StatusOr<MappedMemory> memory = MappedMemory::Map(lay_out(nullptr), name("", pool_.num_blocks));
   if (!memory.ok()) return memory.status();
-  store.memory_ = *std::move(memory);
-  lay_out(store.memory_.data());
-  return store;
+  memory_ = *std::move(memory);
+  lay_out(memory_.data());
+
+  MemoryLayout host;
+  host.Take<std::byte>(static_cast<std::size_t>(pool_.host_blocks),
+                       layer_bytes_ * static_cast<std::size_t>(shape_.layers));
+  memory = MappedMemory::Map(host.bytes(), name("host's ", pool_.host_blocks));
+  if (!memory.ok()) return memory.status();
+  host_ = *std::move(memory);
+  return absl::OkStatus();
 }
 
 void KvStore::WritePart(const cpu::OpsKernels& ops, std::byte* part, std::int64_t slot, const float* rows) const {
@@ -46,23 +64,47 @@ void KvStore::WritePart(const cpu::OpsKernels& ops, std::byte* part, std::int64_
 
 void KvStore::Write(const cpu::OpsKernels& ops, std::int32_t layer, std::int64_t slot, const float* k,
                     const float* v) const {
-  WritePart(ops, keys_[static_cast<std::size_t>(layer)], slot, k);
-  WritePart(ops, values_[static_cast<std::size_t>(layer)], slot, v);
+  WritePart(ops, PartOf(layer, kKeys), slot, k);
+  WritePart(ops, PartOf(layer, kValues), slot, v);
 }
 
 void KvStore::CopyBlock(std::int32_t layer, BlockId from, BlockId to) const {
-  for (std::byte* part : {keys_[static_cast<std::size_t>(layer)], values_[static_cast<std::size_t>(layer)]}) {
-    std::memcpy(part + static_cast<std::size_t>(to) * BlockBytes(),
-                part + static_cast<std::size_t>(from) * BlockBytes(), BlockBytes());
+  for (const Part part : {kKeys, kValues}) {
+    const std::size_t bytes = block_bytes_[part];
+    std::byte* blocks = PartOf(layer, part);
+    std::memcpy(blocks + static_cast<std::size_t>(to) * bytes, blocks + static_cast<std::size_t>(from) * bytes, bytes);
   }
+}
+
+template <typename Function>
+void KvStore::ForEachPart(std::int32_t layer, const SwapCopy& copy, const Function& function) const {
+  std::byte* host =
+      host_.data() + (static_cast<std::size_t>(copy.host_block) * static_cast<std::size_t>(shape_.layers) +
+                      static_cast<std::size_t>(layer)) *
+                         layer_bytes_;
+  for (const Part part : {kKeys, kValues}) {
+    const std::size_t bytes = block_bytes_[part];
+    function(PartOf(layer, part) + static_cast<std::size_t>(copy.block) * bytes, host, bytes);
+    host += bytes;
+  }
+}
+
+void KvStore::SwapOut(std::int32_t layer, const SwapCopy& copy) const {
+  ForEachPart(layer, copy,
+              [](const std::byte* block, std::byte* host, std::size_t bytes) { std::memcpy(host, block, bytes); });
+}
+
+void KvStore::SwapIn(std::int32_t layer, const SwapCopy& copy) const {
+  ForEachPart(layer, copy,
+              [](std::byte* block, const std::byte* host, std::size_t bytes) { std::memcpy(block, host, bytes); });
 }
 
 void KvStore::Describe(std::int32_t layer, std::int32_t kv_head, cpu::AttentionTile* tile) const {
   const std::size_t head = static_cast<std::size_t>(kv_head * HeadStride()) * ElementBytes();
   tile->head_dim = shape_.head_dim;
   tile->element = element_;
-  tile->k = keys_[static_cast<std::size_t>(layer)] + head;
-  tile->v = values_[static_cast<std::size_t>(layer)] + head;
+  tile->k = PartOf(layer, kKeys) + head;
+  tile->v = PartOf(layer, kValues) + head;
   tile->block_stride = shape_.kv_heads * HeadStride();
   tile->block_tokens = pool_.block_tokens;
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <semaphore>
 #include <string>
 #include <utility>
 #include <vector>
@@ -154,6 +155,32 @@ TEST(CpuBackend, AStepWithoutLogitRowsStoresItsTokens) {
   EXPECT_TRUE(step.Run(*backend).front().front() == expected.back());
 }
 
+TEST(CpuBackend, TellsOnceOfEveryStepThatIsDone) {
+  const std::unique_ptr<Model> model = SmallModel();
+  CpuBackendOptions options = SmallOptions();
+  options.pool.host_blocks = 1;
+  std::counting_semaphore<> done(0);
+  const std::unique_ptr<Backend> backend = MakeBackend(*model, options);
+  backend->NotifyWhenDone([&done] { done.release(); });
+  StepResult result;
+  StepUnderTest step;
+  for (FedSequence sequence = Sequence(20); sequence.left() > 0;) {
+    step.Feed(&sequence, 4, 1, kNoLogprobs);
+    ASSERT_TRUE(backend->Submit(step.plan()).ok());
+    done.acquire();
+    ASSERT_TRUE(backend->Await(&result).ok());
+    EXPECT_EQ(result.logits.size(), 1U);
+    step.plan().Clear();
+  }
+  StepPlan copies;
+  copies.swap_out = {{0, 0}};
+  ASSERT_TRUE(backend->Submit(copies).ok());
+  done.acquire();
+  ASSERT_TRUE(backend->Await(&result).ok());
+  EXPECT_TRUE(result.logits.empty());
+  EXPECT_FALSE(done.try_acquire());
+}
+
 TEST(CpuBackend, TellsHowLongItComputed) {
   const std::unique_ptr<Model> model = SmallModel();
   const std::unique_ptr<Backend> backend = MakeBackend(*model, SmallOptions());
@@ -233,6 +260,9 @@ TEST(CpuBackend, RefusesWhatItCannotDoInOneLineThatNamesIt) {
   options = SmallOptions();
   options.pool.num_blocks = 0;
   EXPECT_EQ(RefusalOf(options), "a KV pool of 0 blocks: at least 1");
+  options = SmallOptions();
+  options.pool.host_blocks = -1;
+  EXPECT_EQ(RefusalOf(options), "a host KV pool of -1 blocks: at least 0");
   for (const std::int32_t block_tokens : {-16, 0, 3, 24, 512}) {
     options = SmallOptions();
     options.pool.block_tokens = block_tokens;
