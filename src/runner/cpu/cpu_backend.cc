@@ -123,9 +123,6 @@ absl::Status CheckOptions(const CpuBackendOptions& options) {
   if (options.max_step_tokens < 1) {
     return absl::InvalidArgumentError(absl::StrCat("steps of ", options.max_step_tokens, " tokens: at least 1"));
   }
-  if (options.kv_dtype == KvDtype::kInt8) {
-    return absl::InvalidArgumentError("the CPU backend stores KV as float32 or bf16, not int8");
-  }
   if (options.compute == ComputeMode::kFloat32 && options.kv_dtype != KvDtype::kFloat32) {
     return absl::InvalidArgumentError(
         absl::StrCat("float32 mode needs a float32 KV cache, not ", KvDtypeName(options.kv_dtype)));

@@ -18,7 +18,7 @@ enum class ComputeMode : std::uint8_t { kDefault, kFloat32 };
 struct CpuBackendOptions {
   int threads = 1;
   ComputeMode compute = ComputeMode::kDefault;
-  KvDtype kv_dtype = KvDtype::kBf16;  // kFloat32 or kBf16
+  KvDtype kv_dtype = KvDtype::kBf16;  // with kFloat32 computation: kFloat32
   KvPoolShape pool;                   // num_blocks ≥ 1; host_blocks ≥ 0; block_tokens a power of two, 1 to 256
   std::int32_t max_step_tokens = 2048;
   std::optional<cpu::CpuLevel> level;  // default: the machine's best

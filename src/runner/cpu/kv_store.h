@@ -1,6 +1,6 @@
-// The paged K and V of every layer. Per layer, K and V apart, each [block][kv_head][token of the block][head_dim].
-// Beside them a pool in the host's memory for what is swapped out: there a block's parts of all layers lie together,
-// since they are only ever copied whole.
+// The paged K and V of every layer. Per layer, K and V apart, each [block][kv_head][token of the block][head_dim]; for
+// int8 also their scales, each [block][kv_head][token of the block]. Beside them a pool in the host's memory for what
+// is swapped out: there a block's parts of all layers lie together, since they are only ever copied whole.
 #pragma once
 
 #include <array>
@@ -20,7 +20,6 @@ namespace berth {
 
 class KvStore {
  public:
-  // REQUIRES: kFloat32 or kBf16.
   static absl::StatusOr<KvStore> Create(const KvShape& shape, KvDtype dtype, const KvPoolShape& pool);
 
   // Stores one token's keys and values, rows of kv_heads · head_dim floats, at `slot` = block · block_tokens + place.
@@ -35,25 +34,28 @@ class KvStore {
   void Describe(std::int32_t layer, std::int32_t kv_head, cpu::AttentionTile* tile) const;
 
  private:
-  enum Part : std::uint8_t { kKeys, kValues, kParts };
+  enum Part : std::uint8_t { kKeys, kValues, kKeyScales, kValueScales, kParts };
 
   KvStore() = default;
 
   absl::Status Map(KvDtype dtype);
-  std::int64_t HeadStride() const { return static_cast<std::int64_t>(pool_.block_tokens) * shape_.head_dim; }
-  std::size_t ElementBytes() const { return element_ == cpu::KvElement::kF32 ? 4 : 2; }
+  std::size_t ElementBytes() const;
   std::byte* PartOf(std::int32_t layer, Part part) const {
     return parts_[static_cast<std::size_t>(layer) * kParts + part];
   }
   // Calls function(pool, host, bytes) for each part of one layer of the copy's two blocks.
   template <typename Function>
   void ForEachPart(std::int32_t layer, const SwapCopy& copy, const Function& function) const;
-  void WritePart(const cpu::OpsKernels& ops, std::byte* part, std::int64_t slot, const float* rows) const;
+  // `part` is kKeys or kValues; its scales follow from it.
+  void WritePart(const cpu::OpsKernels& ops, std::int32_t layer, Part part, std::int64_t slot, const float* rows) const;
+  std::uint16_t* Scales(std::int32_t layer, Part part) const {
+    return reinterpret_cast<std::uint16_t*>(PartOf(layer, part == kKeys ? kKeyScales : kValueScales));
+  }
 
   KvShape shape_;
   KvPoolShape pool_;
   cpu::KvElement element_ = cpu::KvElement::kBF16;
-  std::array<std::size_t, kParts> block_bytes_{};  // of one layer
+  std::array<std::size_t, kParts> block_bytes_{};  // of one layer; 0: there is no such part
   std::size_t layer_bytes_ = 0;                    // of one block: all parts
   MappedMemory memory_;
   std::vector<std::byte*> parts_;  // [layer][part]

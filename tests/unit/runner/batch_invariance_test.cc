@@ -32,7 +32,7 @@ std::unique_ptr<Model> MakeModel() {
 struct Setting {
   std::string name;
   cpu::CpuLevel level;
-  ComputeMode compute;
+  KvDtype kv_dtype;
   std::int32_t block_tokens;
 };
 
@@ -42,9 +42,12 @@ std::vector<Setting> Settings() {
     if (level > cpu::DetectCpuLevel()) continue;
     std::string name = cpu::CpuLevelName(level);
     std::erase(name, '-');
-    settings.push_back({name + "Default", level, ComputeMode::kDefault, 16});
-    settings.push_back({name + "Float32", level, ComputeMode::kFloat32, 64});
-    if (level == cpu::DetectCpuLevel()) settings.push_back({name + "TokenBlocks", level, ComputeMode::kDefault, 1});
+    settings.push_back({name + "Bf16", level, KvDtype::kBf16, 16});
+    settings.push_back({name + "Int8", level, KvDtype::kInt8, 16});
+    settings.push_back({name + "Float32", level, KvDtype::kFloat32, 64});
+    if (level != cpu::DetectCpuLevel()) continue;
+    settings.push_back({name + "Bf16TokenBlocks", level, KvDtype::kBf16, 1});
+    settings.push_back({name + "Int8TokenBlocks", level, KvDtype::kInt8, 1});
   }
   return settings;
 }
@@ -72,8 +75,8 @@ class BatchInvariance : public testing::TestWithParam<Setting> {
   std::unique_ptr<Backend> Make(int threads) const {
     CpuBackendOptions options;
     options.threads = threads;
-    options.compute = GetParam().compute;
-    options.kv_dtype = options.compute == ComputeMode::kFloat32 ? KvDtype::kFloat32 : KvDtype::kBf16;
+    options.kv_dtype = GetParam().kv_dtype;
+    options.compute = options.kv_dtype == KvDtype::kFloat32 ? ComputeMode::kFloat32 : ComputeMode::kDefault;
     const std::int32_t blocks = kPoolTokens / GetParam().block_tokens;
     options.pool = {blocks, GetParam().block_tokens, blocks};
     options.max_step_tokens = 600;

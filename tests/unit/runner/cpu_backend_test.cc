@@ -199,7 +199,7 @@ TEST(CpuBackend, ABrokenModelsNaNsReachTheAnswerWithoutACrash) {
   builder.AddF32Tensor("output_norm.weight", {64}, norm);
   const std::unique_ptr<Model> model = OpenModel(builder);
   ASSERT_NE(model, nullptr);
-  for (const KvDtype dtype : {KvDtype::kBf16, KvDtype::kFloat32}) {
+  for (const KvDtype dtype : {KvDtype::kBf16, KvDtype::kInt8, KvDtype::kFloat32}) {
     CpuBackendOptions options = SmallOptions();
     options.kv_dtype = dtype;
     const std::unique_ptr<Backend> backend = MakeBackend(*model, options);
@@ -222,18 +222,23 @@ TEST(CpuBackend, ABrokenSequenceDoesNotTouchAnother) {
   builder.RemoveTensor("token_embd.weight").AddF32Tensor("token_embd.weight", {64, 320}, embedding);
   const std::unique_ptr<Model> model = OpenModel(builder);
   ASSERT_NE(model, nullptr);
-  const std::unique_ptr<Backend> backend = MakeBackend(*model, SmallOptions());
-  const std::vector<Following> expected = FeedAll(*backend, Sequence(20), 20, 320);
-  FedSequence broken{{3, 3, 3, 3, 3, 3, 3}, {9}, 0};
-  FedSequence healthy = Sequence(20, 1);
-  StepUnderTest step;
-  step.Feed(&broken, 7, 7, 1);
-  step.Feed(&healthy, 20, 20, 320);
-  EXPECT_TRUE(step.Run(*backend)[1] == expected);
-  // And the block it filled with NaN serves the next sequence, which only partly overwrites it.
-  FedSequence next{Ids(3), {9}, 0};
-  const std::vector<Following> on_dirty_block = FeedAll(*backend, next, 1, 320);
-  EXPECT_TRUE(std::equal(on_dirty_block.begin(), on_dirty_block.end() - 1, expected.begin()));
+  for (const KvDtype dtype : {KvDtype::kBf16, KvDtype::kInt8, KvDtype::kFloat32}) {
+    SCOPED_TRACE(KvDtypeName(dtype));
+    CpuBackendOptions options = SmallOptions();
+    options.kv_dtype = dtype;
+    const std::unique_ptr<Backend> backend = MakeBackend(*model, options);
+    const std::vector<Following> expected = FeedAll(*backend, Sequence(20), 20, 320);
+    FedSequence broken{{3, 3, 3, 3, 3, 3, 3}, {9}, 0};
+    FedSequence healthy = Sequence(20, 1);
+    StepUnderTest step;
+    step.Feed(&broken, 7, 7, 1);
+    step.Feed(&healthy, 20, 20, 320);
+    EXPECT_TRUE(step.Run(*backend)[1] == expected);
+    // And the block it filled with NaN serves the next sequence, which only partly overwrites it.
+    FedSequence next{Ids(3), {9}, 0};
+    const std::vector<Following> on_dirty_block = FeedAll(*backend, next, 1, 320);
+    EXPECT_TRUE(std::equal(on_dirty_block.begin(), on_dirty_block.end() - 1, expected.begin()));
+  }
 }
 
 TEST(CpuBackend, AnUntouchedPoolCostsNoMemory) {
@@ -272,11 +277,10 @@ TEST(CpuBackend, RefusesWhatItCannotDoInOneLineThatNamesIt) {
   options.max_step_tokens = 0;
   EXPECT_EQ(RefusalOf(options), "steps of 0 tokens: at least 1");
   options = SmallOptions();
-  options.kv_dtype = KvDtype::kInt8;
-  EXPECT_EQ(RefusalOf(options), "the CPU backend stores KV as float32 or bf16, not int8");
-  options = SmallOptions();
   options.compute = ComputeMode::kFloat32;
   EXPECT_EQ(RefusalOf(options), "float32 mode needs a float32 KV cache, not bf16");
+  options.kv_dtype = KvDtype::kInt8;
+  EXPECT_EQ(RefusalOf(options), "float32 mode needs a float32 KV cache, not int8");
 }
 
 TEST(CpuBackend, TooLargeAPoolIsRefusedWithItsBytes) {

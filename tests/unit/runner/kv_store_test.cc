@@ -23,10 +23,17 @@ Bytes Contents(const KvStore& store, BlockId block) {
     for (std::int32_t head = 0; head < kShape.kv_heads; ++head) {
       cpu::AttentionTile tile;
       store.Describe(layer, head, &tile);
-      const std::int64_t element_bytes = tile.element == cpu::KvElement::kF32 ? 4 : 2;
+      const std::int64_t element_bytes = tile.element == cpu::KvElement::kF32    ? 4
+                                         : tile.element == cpu::KvElement::kBF16 ? 2
+                                                                                 : 1;
       for (const std::byte* part : {tile.k, tile.v}) {
         const std::byte* from = part + block * tile.block_stride * element_bytes;
         bytes.insert(bytes.end(), from, from + kPool.block_tokens * kShape.head_dim * element_bytes);
+      }
+      if (tile.element != cpu::KvElement::kInt8) continue;
+      for (const std::uint16_t* scales : {tile.k_scales, tile.v_scales}) {
+        const auto* from = reinterpret_cast<const std::byte*>(scales + block * tile.block_stride / kShape.head_dim);
+        bytes.insert(bytes.end(), from, from + kPool.block_tokens * 2);
       }
     }
   }
@@ -103,7 +110,7 @@ TEST_P(KvStoreCopies, RandomWritesSwapsAndCopiesLeaveWhatAPlainModelHolds) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, KvStoreCopies, testing::Values(KvDtype::kFloat32, KvDtype::kBf16),
+INSTANTIATE_TEST_SUITE_P(All, KvStoreCopies, testing::Values(KvDtype::kFloat32, KvDtype::kBf16, KvDtype::kInt8),
                          [](const auto& test) { return std::string(KvDtypeName(test.param)); });
 
 TEST(KvStore, TooLargeAHostPoolIsRefusedWithItsBytes) {
