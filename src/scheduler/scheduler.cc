@@ -175,6 +175,13 @@ std::int64_t Scheduler::RecomputeTokens(RequestKey key) const {
   return tokens;
 }
 
+std::int64_t Scheduler::UsedTokens(RequestKey key) const {
+  const Request& r = at(key);
+  std::int64_t tokens = r.prompt_tokens();
+  for (const Choice& c : r.choices) tokens += std::max<std::int64_t>(0, Length(c.history) - r.prompt_tokens());
+  return tokens;
+}
+
 std::int64_t Scheduler::Left(const Request& r, std::int64_t computed_tokens) const {
   std::int64_t output_left = 0;
   std::int64_t history = r.prompt_tokens();

@@ -99,6 +99,13 @@ class Scheduler final : public PoolView {
   // The planned step failed: the running requests it touched, whose blocks may hold anything. The caller ends them.
   std::span<const RequestKey> DropStep();
 
+  // How many of the next steps would do nothing but decode a token for each running sequence, and end none of them, if
+  // nothing starts, ends or is preempted meanwhile.
+  std::int64_t QuietSteps() const;
+  // Does so many of them at once, drawing `token` everywhere: for simulations whose outputs nobody reads. The steps get
+  // no number, and the cost model learns nothing from them. REQUIRES: steps ≤ QuietSteps(); no step is in flight.
+  void SkipSteps(std::int64_t steps, TokenId token);
+
   // What each request of the last step that succeeded has of its time, by predicted cost; what a step costs whatever is
   // in it is split equally among its rows. Sums to 1.
   std::span<const StepShare> shares() const { return shares_; }
@@ -113,6 +120,7 @@ class Scheduler final : public PoolView {
   // PoolView.
   void FindCached(RequestKey key, std::vector<CachedBlock>* out) const override;
   std::int64_t RecomputeTokens(RequestKey key) const override;
+  std::int64_t UsedTokens(RequestKey key) const override;
   std::int64_t StepsToFinish(RequestKey key, std::int64_t cached_blocks) const override;
 
   // Predicted time from the start of a request until `output_tokens` are there, beside what runs now, or alone.

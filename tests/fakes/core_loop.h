@@ -60,6 +60,10 @@ class CoreLoop {
   // One plan and one step. False where nothing is left to do. `after_plan` runs once the plan is committed.
   bool Tick(TimePoint now);
 
+  // After a Tick: does as many steps at once, each of `step_time` and drawing the same token, as decide nothing and are
+  // over by `until`. How many. REQUIRES: no stop rule.
+  std::int64_t SkipQuiet(TimePoint now, Duration step_time, TimePoint until = TimePoint::max());
+
   void set_stop_rule(StopRule rule) { stop_rule_ = std::move(rule); }
   void set_after_plan(std::function<void(const AdmissionPlan&)> check) { after_plan_ = std::move(check); }
   void set_step_time(Duration step_time) { fixed_step_time_ = step_time; }

@@ -58,7 +58,7 @@ absl::Status MemoryBackend::Await(StepResult* result) {
   result->logits.clear();
   result->top.clear();
   result->busy = step_time_ ? step_time_(plan) : Duration(std::chrono::milliseconds(1));
-  if (std::exchange(fail_next_, false)) {
+  if (std::exchange(fail_next_, false) || (fails_ && fails_(plan))) {
     Scribble(plan);
     return absl::InternalError("the device failed");
   }

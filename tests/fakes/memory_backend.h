@@ -27,6 +27,8 @@ class MemoryBackend final : public Backend {
 
   // The next step fails, after having scribbled over every block that it would have written, the host's too.
   void FailNextStep() { fail_next_ = true; }
+  // As FailNextStep for every step of which `fails` says so.
+  void set_fails(std::function<bool(const StepPlan&)> fails) { fails_ = std::move(fails); }
   // How many requests hold a block; a row that writes to a block with more than one holder is a fault.
   void set_references(std::function<int(BlockId)> references) { references_ = std::move(references); }
   // What a step takes.
@@ -51,6 +53,7 @@ class MemoryBackend final : public Backend {
   const StepPlan* plan_ = nullptr;
   std::function<void()> notify_;
   bool fail_next_ = false;
+  std::function<bool(const StepPlan&)> fails_;
   std::function<int(BlockId)> references_;
   std::function<Duration(const StepPlan&)> step_time_;
   std::string fault_;
