@@ -41,6 +41,8 @@ void Scheduler::SkipSteps(std::int64_t steps, TokenId token) {
     }
   }
   moved_ends_.clear();
+  draft_.clear();
+  draft_block_ids_.clear();
 }
 
 }  // namespace berth

@@ -116,7 +116,9 @@ void Scheduler::Start(const AdmissionPlan::Start& start) {
   BERTH_CHECK_MSG(r.blocks.has_value(), "admission started a request that the pool has no room for");
   r.table_blocks = start.reserved_blocks * std::ssize(r.choices);
   table_blocks_ += r.table_blocks;
-  if (Index(table_blocks_) > step_.block_ids.capacity()) step_.block_ids.reserve(2 * Index(table_blocks_));
+  for (std::vector<BlockId>* tables : {&step_.block_ids, &draft_block_ids_}) {
+    if (Index(table_blocks_) > tables->capacity()) tables->reserve(2 * Index(table_blocks_));
+  }
   r.running_index = running_.size();
   running_.push_back(&r);
 
@@ -134,6 +136,7 @@ void Scheduler::Start(const AdmissionPlan::Start& start) {
     resumed |= Length(c.history) > r.prompt_tokens();
     const std::int64_t own = q < cached.choices.size() ? std::ssize(cached.choices[q]) * width : 0;
     c.stored = all_shared ? shared + own : 0;
+    c.drafted = -1;
   }
   r.choices[Index(Leader(r))].stored = std::max(r.choices[Index(Leader(r))].stored, shared);
   // Choices that have drawn tokens recompute their own parts; before that they follow the first one and part later.

@@ -61,11 +61,10 @@ struct StepShare {
 // thread-safe; the engine thread owns it.
 //
 // At most one step is in flight: from a PlanStep whose plan is not empty to ApplyStep or DropStep. Meanwhile requests
-// may be added, those that are not in the step may be removed, and everything const may be asked; nothing else is
-// called.
+// may be added, those that are not in the step may be removed, the next step may be drafted, and everything const may
+// be asked; nothing else is called.
 //
-// A step is planned in two phases: what each sequence computes is decided against every budget first, and only then
-// blocks are taken. Since every block comes out of a reservation, the second phase cannot fail.
+// Since every block comes out of a reservation, taking those that a step needs cannot fail.
 class Scheduler final : public PoolView {
  public:
   // `pool` must outlive the scheduler.
@@ -90,6 +89,10 @@ class Scheduler final : public PoolView {
   // The next step; empty() where there is nothing to do. Valid until the next call. Every running sequence that has its
   // prompt decodes one token; what is left of the budget goes to prefill chunks.
   const StepPlan& PlanStep(TimePoint now);
+  // While a step is in flight: prepares the rows of the next one that decode, as if this one succeeds. The next
+  // PlanStep then only adds what nobody knows yet, leaves out what ended meanwhile, and plans the same step as without
+  // a draft.
+  void DraftStep();
   // Running requests in the middle of their prompt that could not meet their deadline even alone, as of the last
   // PlanStep: they got no chunk, and the caller should end them.
   std::span<const RequestKey> hopeless() const { return hopeless_; }
@@ -156,6 +159,7 @@ class Scheduler final : public PoolView {
     std::int64_t stored = 0;       // tokens whose K and V are there
     std::int64_t planned = 0;      // tokens of the step in flight
     std::int64_t highest_stored = 0;
+    std::int32_t drafted = -1;  // its row in draft_, if that is still valid
     bool ended = false;
   };
   struct Request {
@@ -181,6 +185,12 @@ class Scheduler final : public PoolView {
     std::int64_t chunk = 0;
   };
 
+  // A decode row of the next step without what the step in flight decides.
+  struct DraftedRow {
+    StepRow row;
+    LogitRow logits;
+    bool takes_block = false;  // its table ends with the place for one more
+  };
   struct HeldBlock {
     BlockId block = kNoBlock;
     std::int64_t tokens = 0;  // computed ones in it
@@ -219,12 +229,21 @@ class Scheduler final : public PoolView {
   void EmitSwaps();
   void FinishSwap(Request* r);
 
+  // draft.cc
+  void Draft(Request* r, std::int32_t choice);
+  DraftedRow* Drafted(const Choice& c);
+  void EmitDrafted(Request* r, std::int32_t choice, DraftedRow* drafted);
+
   // step_result.cc
   double TakeRows(Request* r);
   double PredictedCost(const Request& r, const Choice& c) const;
 
   // step_planner.cc
-  bool IsDecoding(const Request& r, const Choice& c) const;
+  static bool IsDecoding(const Request& r, const Choice& c) {
+    const auto length = static_cast<std::int64_t>(c.history.size());
+    return length > r.prompt_tokens() && length - c.stored == 1;
+  }
+  bool EmitDecodes(Request* r);
   void GatherPrefills(TimePoint now);
   bool IsHopeless(const Request& r, const Prefill& p, TimePoint now) const;
   std::int64_t PrefillBudget(std::int64_t decodes) const;
@@ -232,7 +251,9 @@ class Scheduler final : public PoolView {
   void PutInStep(Request* r);
   void ForkIfDue(Request* r);
   void Emit(Request* r, std::int32_t choice, std::int64_t tokens);
-  void EmitLogits(const Request& r, std::int32_t choice, std::int64_t tokens);
+  static LogitRow DecodeLogits(const Request& r, std::int32_t choice, std::int64_t length);
+  void AddDraw(Request* r, std::int32_t choice, const LogitRow& row);
+  void EmitLogits(Request* request, std::int32_t choice, std::int64_t tokens);
 
   BlockPool* pool_;
   Policy policy_;
@@ -246,9 +267,13 @@ class Scheduler final : public PoolView {
   StepWork work_;            // of step_
   StepWork last_work_;       // of the last step that succeeded
   Duration tightest_slo_{};  // among what decodes in step_
+  std::vector<DraftedRow> draft_;
+  std::vector<BlockId> draft_block_ids_;
+  std::vector<Request*> prefilling_;  // have a sequence that does not decode
   std::vector<Prefill> prefills_;
   std::vector<Request*> stepped_;
   std::vector<DrawnToken> drawn_;
+  std::vector<Request*> drawn_from_;  // whose each of them is
   std::vector<RequestKey> hopeless_;
   std::vector<RequestKey> dropped_;
   std::vector<Leaving> leaving_;       // of the plan being committed

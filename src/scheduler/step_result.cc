@@ -30,9 +30,10 @@ std::span<const DrawnToken> Scheduler::ApplyStep(const StepResult& result) {
   }
   stepped_.clear();
   for (StepShare& share : shares_) share.share /= total_cost;
-  for (DrawnToken& drawn : drawn_) {
+  for (std::size_t i = 0; i < drawn_.size(); ++i) {
+    DrawnToken& drawn = drawn_[i];
     drawn.token = result.logits[Index(drawn.logit_row)].token;
-    at(drawn.key).choices[Index(drawn.choice)].history.push_back(drawn.token);
+    drawn_from_[i]->choices[Index(drawn.choice)].history.push_back(drawn.token);
   }
   // Prefills that got no chunk lost a step against what was foreseen.
   for (const Prefill& p : prefills_) {
@@ -50,6 +51,7 @@ std::span<const DrawnToken> Scheduler::ApplyStep(const StepResult& result) {
 
 // The request's rows are computed. Returns what they cost, by prediction.
 double Scheduler::TakeRows(Request* r) {
+  const std::int64_t width = pool_->shape().block_tokens;
   double cost = 0.0;
   bool any = false;
   bool all_decoded = r->choices.size() == 1;
@@ -65,8 +67,9 @@ double Scheduler::TakeRows(Request* r) {
     c.stored += c.planned;
     c.highest_stored = std::max(c.highest_stored, c.stored);
     computed_tokens_ += c.planned;
+    const bool fills_a_block = c.stored / width > (c.stored - c.planned) / width;
     c.planned = 0;
-    r->blocks->MarkComputed(static_cast<std::int32_t>(q), c.history, c.stored);
+    if (fills_a_block) r->blocks->MarkComputed(static_cast<std::int32_t>(q), c.history, c.stored);
   }
   if (!any) return cost;
   // What the leader computed of the prompt is there for all choices.
@@ -95,6 +98,8 @@ double Scheduler::PredictedCost(const Request& r, const Choice& c) const {
 
 std::span<const RequestKey> Scheduler::DropStep() {
   dropped_.clear();
+  draft_.clear();
+  draft_block_ids_.clear();
   for (Request* r : stepped_) {
     r->copies = 0;
     r->in_step = false;

@@ -172,6 +172,7 @@ void CoreLoop::RunStep(TimePoint now) {
   last_step_ = &step;
   progressed_ = true;
   BERTH_CHECK(backend_->Submit(step).ok());
+  if (drafts_ && drafts_(step)) scheduler_.DraftStep();
   last_step_failed_ = !backend_->Await(&result_).ok();
   if (last_step_failed_) {
     for (const RequestKey key : scheduler_.DropStep()) admission_.Cancel(key, RefusalReason::kBackendFault);

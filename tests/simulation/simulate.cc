@@ -8,6 +8,7 @@
 #include "admission/policy_check.h"
 #include "base/check.h"
 #include "fakes/memory_backend.h"
+#include "fakes/step_digest.h"
 #include "invariants.h"
 #include "quotas.h"
 #include "random_policy.h"
@@ -46,9 +47,11 @@ StepCostModel Prior(const Scenario& scenario) {
   return StepCostModel(prior);
 }
 
+enum class Drafts : std::uint8_t { kNever, kSometimes };
+
 class Run {
  public:
-  explicit Run(const Scenario& scenario)
+  Run(const Scenario& scenario, Drafts drafts)
       : scenario_(scenario),
         backend_(scenario.pool),
         loop_(scenario.pool, scenario.policy, &backend_, Prior(scenario)),
@@ -69,6 +72,11 @@ class Run {
       return !(step.swap_out.empty() && step.swap_in.empty()) && ++swaps_ == scenario_.failing_swap;
     });
     loop_.set_step_time(Plans(1));
+    loop_.set_drafts([this, drafts](const StepPlan& step) {
+      report_.steps.push_back(test::DigestOf(step));
+      const auto coin = (scenario_.seed + static_cast<std::uint64_t>(step.step)) * 0x9e3779b97f4a7c15ULL;
+      return drafts == Drafts::kSometimes && coin >> 62 != 0;
+    });
     loop_.set_stop_rule([this](RequestKey key, std::int32_t choice, const std::vector<TokenId>& output) {
       return std::ssize(output) >= asked_.at(key)->stops_after[static_cast<std::size_t>(choice)];
     });
@@ -240,7 +248,17 @@ class Run {
 
 }  // namespace
 
-Report Simulate(const Scenario& scenario) { return Run(scenario).Go(); }
+Report Simulate(const Scenario& scenario) {
+  Report report = Run(scenario, Drafts::kSometimes).Go();
+  if (report.violation.has_value() || scenario.seed % 4 != 0) return report;
+  const std::vector<std::uint64_t> steps = Run(scenario, Drafts::kNever).Go().steps;
+  if (report.steps != steps) {
+    const auto differs = std::ranges::mismatch(report.steps, steps);
+    report.violation =
+        "draft: step " + std::to_string(differs.in1 - report.steps.begin()) + " is not what is planned without drafts";
+  }
+  return report;
+}
 
 Scenario Keep(const Scenario& scenario, const std::vector<std::size_t>& events) {
   Scenario kept = scenario;

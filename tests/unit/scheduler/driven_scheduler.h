@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -39,7 +40,9 @@ class DrivenScheduler : public testing::Test {
     std::int64_t live = 1;
   };
 
-  void Add(RequestKey key, const test::LoopRequest& request) {
+  void Add(
+      RequestKey key, const test::LoopRequest& request,
+      const std::function<void(ScheduledRequest*)>& change = [](ScheduledRequest*) {}) {
     Running& r = requests[key];
     r.request = request;
     r.sampling.n = request.n;
@@ -52,6 +55,7 @@ class DrivenScheduler : public testing::Test {
     scheduled.max_output_tokens = request.max_output_tokens;
     scheduled.sampling = &r.sampling;
     scheduled.prompt_logprobs = request.prompt_logprobs;
+    change(&scheduled);
     scheduler->Add(std::move(scheduled));
   }
   void Commit(const std::vector<RequestKey>& preempt, const std::vector<RequestKey>& start) {
@@ -63,9 +67,11 @@ class DrivenScheduler : public testing::Test {
   // Plans and runs a step. False where it failed.
   bool Step() {
     step = scheduler->PlanStep(test::At(0));
+    if (on_plan) on_plan(step);
     if (step.empty()) return true;
     EXPECT_TRUE(backend->Submit(step).ok());
-    StepResult result;
+    if (drafts) scheduler->DraftStep();
+    StepResult& result = scratch;
     if (!backend->Await(&result).ok()) {
       dropped.assign(scheduler->DropStep().begin(), scheduler->DropStep().end());
       return false;
@@ -114,7 +120,10 @@ class DrivenScheduler : public testing::Test {
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<test::MemoryBackend> backend;
   std::map<RequestKey, Running> requests;
+  bool drafts = false;
+  std::function<void(const StepPlan&)> on_plan;
   StepPlan step;
+  StepResult scratch;
   std::vector<RequestKey> dropped;
   RequestKey next_filler = 1000;
 };
