@@ -67,9 +67,12 @@ struct StepPlan {
   // `from`.
   std::vector<BlockCopy> block_copies;
   std::vector<TokenId> token_ids;
-  std::vector<BlockId> block_ids;
+  std::vector<BlockId> block_ids;    // may hold more than the rows name
   std::vector<StepRow> rows;         // disjoint token ranges that cover token_ids in order
   std::vector<LogitRow> logit_rows;  // ascending token_index; equal ones where choices part
+
+  // There is nothing to do.
+  bool empty() const { return rows.empty() && swap_out.empty() && swap_in.empty() && block_copies.empty(); }
 
   // Empties the lists and keeps their memory, so that a planner can refill it without allocating.
   void Clear() {

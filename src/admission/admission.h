@@ -44,7 +44,7 @@ class Admission {
 
   // The verdict on a request that EntryDesk let in: takes it in, to wait for the next plan, or says why not. Others may
   // be shed for it: TakeEnded tells them.
-  // REQUIRES: the key is greater than every earlier one; 1 ≤ n ≤ max_running_sequences.
+  // REQUIRES: the key is greater than every earlier one; n is what the desk let in.
   std::optional<Refusal> Submit(const AdmissionRequest& request, TimePoint now);
 
   // What Submit would say now, changing nothing.
@@ -70,6 +70,12 @@ class Admission {
   // A running request will have ended by the plan with this number at the latest; plan_number() is the last plan made.
   void SetEndStep(RequestKey key, std::int64_t end_step);
   std::int64_t plan_number() const { return plan_number_; }
+
+  // Until when plans would decide nothing, if nothing arrives, ends, is cancelled or changed meanwhile: the past, where
+  // the next one may.
+  TimePoint QuietUntil();
+  // So many plans that decided nothing count as made. REQUIRES: they are over by QuietUntil().
+  void SkipPlans(std::int64_t plans) { plan_number_ += plans; }
 
   // What a caller refused for the class's sake is told, as of the last plan: when the class's first request starts.
   Duration RetryAfter(ClassId c) const;
@@ -136,6 +142,7 @@ class Admission {
   Refusal BeyondReachRefusal(const RequestState& r, RefusalReason reason) const;
   void EndWaiting(RequestState* r);
   void EndRunning(RequestState* r);
+  void RefundRate(const RequestState& r);
   void Forget(RequestState* r);
   void RefuseWhatDidNotStart();
   void SettleService(RequestState* r);
@@ -191,6 +198,8 @@ class Admission {
   std::set<RequestState*, ShedOrder> sheddable_;
   std::int64_t queued_requests_ = 0;  // of all classes
   std::int64_t queued_tokens_ = 0;
+
+  bool settled_ = false;  // nothing has happened since the last plan, and that decided nothing
 
   // Of the plan in the making.
   std::int64_t plan_number_ = 0;

@@ -9,6 +9,9 @@
 namespace berth {
 namespace {
 
+// Another server, or this one once it is back.
+constexpr Duration kRetryAfterDrain = std::chrono::seconds(1);
+
 std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 Refusal FieldRefusal(RefusalReason reason, std::string message, const char* field) {
@@ -20,6 +23,21 @@ Refusal FieldRefusal(RefusalReason reason, std::string message, const char* fiel
 }
 
 }  // namespace
+
+std::optional<Refusal> JudgeClass(const Policy& policy, ClassId c, TenantId tenant) {
+  if (c < 0 || c >= std::ssize(policy.classes) || policy.classes[Index(c)].removed) {
+    return FieldRefusal(RefusalReason::kUnknownClass, "the server has no such service class", "service_class");
+  }
+  const std::string& name = policy.classes[Index(c)].name;
+  const TenantPolicy& asking = policy.tenants[Index(tenant)];
+  if (asking.classes.has_value() && std::ranges::find(*asking.classes, c) == asking.classes->end()) {
+    return FieldRefusal(RefusalReason::kClassNotAllowed,
+                        "tenant '" + asking.name + "' may not use class '" + name + "'", "service_class");
+  }
+  if (policy.classes[Index(c)].stop == ClassStop::kNone) return std::nullopt;
+  return FieldRefusal(RefusalReason::kClassOnHold,
+                      "class '" + name + "' takes no new requests now; retry later or use another class", "");
+}
 
 EntryDesk::EntryDesk(const Policy& policy) { SetPolicy(policy); }
 
@@ -46,7 +64,11 @@ std::optional<Refusal> EntryDesk::Enter(const Arrival& arrival) {
 
 // Everything but whether a place is free.
 std::optional<Refusal> EntryDesk::JudgeRequest(const Arrival& arrival) const {
-  if (draining_) return FieldRefusal(RefusalReason::kDraining, "the server is draining; use another one", "");
+  if (draining_) {
+    Refusal refusal = FieldRefusal(RefusalReason::kDraining, "the server is draining; use another one", "");
+    refusal.retry_after = kRetryAfterDrain;
+    return refusal;
+  }
   if (arrival.n < 1 || arrival.n > policy_.max_running_sequences) {
     Refusal refusal =
         LimitRefusal(RefusalReason::kInvalidRequest, "n must be at least 1 and at most what the server can run",
@@ -55,22 +77,11 @@ std::optional<Refusal> EntryDesk::JudgeRequest(const Arrival& arrival) const {
     return refusal;
   }
   const ClassId c = arrival.service_class;
-  if (c < 0 || Index(c) >= classes_.size() || policy_.classes[Index(c)].removed) {
-    return FieldRefusal(RefusalReason::kUnknownClass, "the server has no such service class", "service_class");
-  }
-  const ClassPolicy& policy = policy_.classes[Index(c)];
-  const TenantPolicy& tenant = policy_.tenants[Index(arrival.tenant)];
-  if (tenant.classes.has_value() && std::ranges::find(*tenant.classes, c) == tenant.classes->end()) {
-    return FieldRefusal(RefusalReason::kClassNotAllowed,
-                        "tenant '" + tenant.name + "' may not use class '" + policy.name + "'", "service_class");
-  }
-  if (policy.stop != ClassStop::kNone) {
-    Refusal refusal =
-        FieldRefusal(RefusalReason::kClassOnHold,
-                     "class '" + policy.name + "' takes no new requests now; retry later or use another class", "");
-    refusal.retry_after = classes_[Index(c)].retry_after;
+  if (auto refusal = JudgeClass(policy_, c, arrival.tenant)) {
+    if (refusal->reason == RefusalReason::kClassOnHold) refusal->retry_after = classes_[Index(c)].retry_after;
     return refusal;
   }
+  const ClassPolicy& policy = policy_.classes[Index(c)];
   if (arrival.duplicate_id) {
     return FieldRefusal(RefusalReason::kDuplicateRequestId, "a live request has this request_id; use a new one",
                         "request_id");

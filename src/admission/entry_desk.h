@@ -12,6 +12,10 @@
 
 namespace berth {
 
+// What a policy says to a tenant that asks for a class: unknown, not allowed, or stopped. Asked by the desk, and again
+// by Admission, since tokenizing lies between.
+std::optional<Refusal> JudgeClass(const Policy& policy, ClassId c, TenantId tenant);
+
 // Counts the places of each class's queue: tickets given out, and what waits or is parked. A request takes its place
 // with Enter and keeps it until it starts or ends, so that however many arrive at once no bound is exceeded. Its own
 // state alone, so that the engine can guard it with one short lock while Admission plans. Deterministic, not

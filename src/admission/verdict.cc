@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "admission/admission.h"
+#include "admission/entry_desk.h"
 #include "admission/refusals.h"
 #include "base/check.h"
 #include "base/planted_bug.h"
@@ -20,13 +21,16 @@ std::optional<Refusal> Admission::Submit(const AdmissionRequest& request, TimePo
   const ClassId c = request.service_class;
   if (auto refusal = Judge(request, now)) return refusal;
   TenantState& tenant = tenants_[Index(request.tenant)];
+  const double rate_tokens = tenant.rate.limits() ? RateTokens(request) : 0.0;
   BERTH_CHECK(!tenant.rate.Take(RateTokens(request), now).has_value());
   ShedFor(request);
+  settled_ = false;
 
   auto state = std::make_unique<RequestState>();
   RequestState* r = state.get();
   r->request = request;
   r->live_choices = request.n;
+  r->rate_tokens = rate_tokens;
   r->entry.service_class = c;
   BERTH_CHECK(requests_.emplace(request.key, std::move(state)).second);
   classes_[Index(c)].line.CountLive(request.tenant, 1);
@@ -38,6 +42,11 @@ std::optional<Refusal> Admission::Submit(const AdmissionRequest& request, TimePo
 }
 
 std::optional<Refusal> Admission::Judge(const AdmissionRequest& request, TimePoint now) const {
+  // The policy may have changed since the desk let the request in.
+  if (auto refusal = JudgeClass(policy_, request.service_class, request.tenant)) {
+    if (refusal->reason == RefusalReason::kClassOnHold) refusal->retry_after = RetryAfter(request.service_class);
+    return refusal;
+  }
   if (auto refusal = JudgeSize(request)) return refusal;
   const TenantPolicy& policy = tenant_policy(request.tenant);
   const TenantState& tenant = tenants_[Index(request.tenant)];

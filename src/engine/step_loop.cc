@@ -61,8 +61,10 @@ void StepLoop::Turn() {
   const TimePoint now = clock_->Now();
   if (mail_.step_done && in_flight_ != InFlight::kNothing) Collect();
   OpenMail(now);
-  if (in_flight_ == InFlight::kNothing) Advance(clock_->Now());
+  const bool had_none = in_flight_ == InFlight::kNothing;
+  if (had_none) Advance(clock_->Now());
   Settle();
+  if (had_none && in_flight_ == InFlight::kStep) scheduler_->DraftStep();
 }
 
 void StepLoop::Collect() {
@@ -142,11 +144,10 @@ void StepLoop::Advance(TimePoint now) {
   scheduler_->Commit(plan);
   const StepPlan& step = scheduler_->PlanStep(now);
   for (const RequestKey key : scheduler_->hopeless()) admission_.Cancel(key, RefusalReason::kDeadlineInfeasible);
-  const bool has_work = !step.rows.empty() || !step.swap_out.empty() || !step.swap_in.empty();
-  if (has_work) Submit(step);
+  if (!step.empty()) Submit(step);
 
   // The step runs; everything from here on is off its way.
-  progressed_ = has_work || !scheduler_->hopeless().empty() || !plan.end.empty() || !plan.preempt.empty();
+  progressed_ = !step.empty() || !scheduler_->hopeless().empty() || !plan.end.empty() || !plan.preempt.empty();
   Digest(plan, now);
   for (LiveRequest* request : running_) {
     request->meter.SetHeldBlocks(scheduler_->Blocks(request->key)->held(), now);

@@ -7,11 +7,11 @@
 
 namespace berth::test {
 
-CoreLoop::CoreLoop(const KvPoolShape& pool, const Policy& policy, Backend* backend)
+CoreLoop::CoreLoop(const KvPoolShape& pool, const Policy& policy, Backend* backend, const StepCostModel& cost_model)
     : pool_(pool, static_cast<std::int32_t>(policy.classes.size())),
       desk_(policy),
       admission_(pool, policy),
-      scheduler_(&pool_, policy),
+      scheduler_(&pool_, policy, cost_model),
       backend_(backend) {}
 
 CoreLoop::~CoreLoop() {
@@ -142,14 +142,37 @@ bool CoreLoop::Tick(TimePoint now) {
   return true;
 }
 
+std::int64_t CoreLoop::SkipQuiet(TimePoint now, Duration step_time, TimePoint until) {
+  BERTH_CHECK(!stop_rule_);
+  until = std::min(until, admission_.QuietUntil());
+  if (until <= now) return 0;
+  const std::int64_t in_time = until == TimePoint::max() ? kUnlimited : (until - now) / step_time;
+  const std::int64_t steps = std::min(in_time, scheduler_.QuietSteps());
+  if (steps <= 0) return 0;
+  constexpr TokenId kToken = 1;
+  scheduler_.SkipSteps(steps, kToken);
+  admission_.SkipPlans(steps);
+  for (auto& [key, live] : live_) {
+    if (scheduler_.Blocks(key) == nullptr) continue;
+    for (std::size_t q = 0; q < live->ended.size(); ++q) {
+      if (live->ended[q]) continue;
+      std::vector<TokenId>& output = live->outcome.output[q];
+      output.insert(output.end(), static_cast<std::size_t>(steps), kToken);
+      live->tokens += steps;
+    }
+  }
+  return steps;
+}
+
 void CoreLoop::RunStep(TimePoint now) {
   const StepPlan& step = scheduler_.PlanStep(now);
   for (const RequestKey key : scheduler_.hopeless()) admission_.Cancel(key, RefusalReason::kDeadlineInfeasible);
   result_.busy = Duration(0);
-  if (step.rows.empty()) return;
+  if (step.empty()) return;
   last_step_ = &step;
   progressed_ = true;
   BERTH_CHECK(backend_->Submit(step).ok());
+  if (drafts_ && drafts_(step)) scheduler_.DraftStep();
   last_step_failed_ = !backend_->Await(&result_).ok();
   if (last_step_failed_) {
     for (const RequestKey key : scheduler_.DropStep()) admission_.Cancel(key, RefusalReason::kBackendFault);

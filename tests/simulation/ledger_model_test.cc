@@ -136,6 +136,7 @@ class ModelWorld final : public PoolView {
   std::int64_t RecomputeTokens(RequestKey key) const override {
     return requests_[static_cast<std::size_t>(key)]->computed_total;
   }
+  std::int64_t UsedTokens(RequestKey /*key*/) const override { return 0; }  // no tenant of the model has a token rate
   std::int64_t StepsToFinish(RequestKey key, std::int64_t cached_blocks) const override {
     const ModelRequest& r = *requests_[static_cast<std::size_t>(key)];
     return StepsLeft(r, std::min(cached_blocks, r.request.prompt_tokens / block_tokens_) * block_tokens_);

@@ -86,6 +86,57 @@ TEST_F(Verdict, TokenRateIsChargedByEstimateAndRefundedByUse) {
   EXPECT_FALSE(Submit(Request(0, 4)).has_value());
 }
 
+// However a request ends: it pays for its prompt and what it drew, and for nothing where it never started.
+TEST_F(Verdict, TokenRateGivesBackWhatARequestThatEndsEarlyDidNotUse) {
+  policy.tenants[0].tokens_per_minute = 1e-6;
+  policy.tenants[0].burst_tokens = 20;
+  admission = std::make_unique<Admission>(KvPoolShape{20, 1}, policy);
+  const RequestKey running = Add(0, 9);  // 10 of 20
+  const RequestKey queued = Add(0, 9);   // and 10 more
+  EXPECT_EQ(Started(), Keys{running});
+  EXPECT_EQ(Submit(Request(0, 1))->reason, RefusalReason::kTenantQuotaExceeded);
+  view.used[running] = 4;
+  admission->Cancel(running);
+  admission->Cancel(queued);
+  Plan();
+  const auto over = Submit(Request(1, 16));
+  Expect(over, RefusalReason::kTenantQuotaExceeded, "tokens_per_minute", 0, 17);
+  EXPECT_FALSE(Submit(Request(1, 10)).has_value()) << "11 of the 16 that are left";
+}
+
+TEST_F(Verdict, NothingIsRefundedThatWasNotCharged) {
+  admission = std::make_unique<Admission>(KvPoolShape{20, 1}, policy);
+  const RequestKey before = Add(0, 9);  // no rate yet
+  Plan();
+  policy.tenants[0].tokens_per_minute = 1e-6;
+  policy.tenants[0].burst_tokens = 20;
+  admission->SetPolicy(policy);
+  Add(1, 14);  // 15 of 20
+  admission->Finish(before, At(now), 1);
+  EXPECT_EQ(Submit(Request(1, 6))->reason, RefusalReason::kTenantQuotaExceeded) << "5 are left";
+}
+
+// Tokenizing takes its time, and the policy may change meanwhile.
+TEST_F(Verdict, APlaceInTheQueueOpensNoClassThatHasBeenShutSince) {
+  const auto submit_after = [&](const auto& change) {
+    admission = std::make_unique<Admission>(KvPoolShape{20, 1}, policy);
+    Policy changed = policy;
+    change(&changed);
+    admission->SetPolicy(changed);
+    const auto refusal = Submit(Request(1, 1));
+    return refusal.has_value() ? RefusalReasonName(refusal->reason) : "none";
+  };
+  EXPECT_STREQ(submit_after([](Policy*) {}), "none");
+  EXPECT_STREQ(submit_after([](Policy* p) { p->classes[1].stop = ClassStop::kHold; }), "CLASS_ON_HOLD");
+  EXPECT_STREQ(submit_after([](Policy* p) { p->classes[1].stop = ClassStop::kDrain; }), "CLASS_ON_HOLD");
+  EXPECT_STREQ(submit_after([](Policy* p) { p->tenants[0].classes = {0}; }), "CLASS_NOT_ALLOWED");
+  EXPECT_STREQ(submit_after([this](Policy* p) {
+                 p->classes[1] = Class("batch", 0, 0, true, 1, 0);
+                 p->classes[1].removed = true;
+               }),
+               "UNKNOWN_CLASS");
+}
+
 TEST_F(Verdict, ARejectClassIsRefusedWhenItCannotStartInTheNextPlan) {
   policy.classes[0].overload = Overload::kReject;
   admission->SetPolicy(policy);

@@ -5,12 +5,18 @@
 #include <vector>
 
 #include "fakes/allocation_counter.h"
-#include "scheduler_fixture.h"
+#include "fakes/core_fixture.h"
 
 namespace berth {
 namespace {
 
+using test::Ask;
+using test::At;
 using test::LoopRequest;
+using test::Prompt;
+using test::TwoClasses;
+
+class SchedulerTest : public test::CoreTest {};
 
 TEST_F(SchedulerTest, OutputIsAFunctionOfTheRequestAlone) {
   Use({64, 4}, TwoClasses(16));
@@ -69,7 +75,7 @@ TEST_F(SchedulerTest, AChoiceThatEndsAtItsFirstTokenLeavesItsBlockToTheOthers) {
       [](RequestKey, std::int32_t choice, const auto& output) { return choice == 0 && output.size() == 1; });
   const RequestKey key = Arrive(Ask(0, Prompt(10), 8, 3));
   while (loop->live() > 0) Tick();
-  const auto expected = Alone(asked[key]);
+  const auto expected = test::Alone(asked[key]);
   const auto& output = loop->ended().at(key).output;
   EXPECT_EQ(output[0].size(), 1U);
   EXPECT_EQ(output[1], expected[1]);

@@ -3,13 +3,20 @@
 
 #include <vector>
 
+#include "fakes/core_fixture.h"
 #include "scheduler/scheduler.h"
-#include "scheduler_fixture.h"
 
 namespace berth {
 namespace {
 
-TEST_F(SchedulerTest, ASharedStepIsSplitByPredictedCost) {
+using test::Ask;
+using test::At;
+using test::Prompt;
+using test::TwoClasses;
+
+class StepAccounting : public test::CoreTest {};
+
+TEST_F(StepAccounting, ASharedStepIsSplitByPredictedCost) {
   Use({200, 4}, TwoClasses(64));
   BlockPool pool({200, 4});
   Scheduler scheduler(&pool, TwoClasses(64), StepCostModel({0.006, 0.001, 0.002, 0.0001, 0.00001}));
@@ -53,7 +60,7 @@ TEST_F(SchedulerTest, ASharedStepIsSplitByPredictedCost) {
   for (const RequestKey key : {0, 1, 2}) scheduler.Remove(key);
 }
 
-TEST_F(SchedulerTest, ARequestKnowsWhatItFoundCachedAndWhatItComputedAgain) {
+TEST_F(StepAccounting, ARequestKnowsWhatItFoundCachedAndWhatItComputedAgain) {
   Use({64, 4}, TwoClasses());
   const RequestKey first = Arrive(Ask(1, Prompt(40), 120));
   Tick();
@@ -72,7 +79,7 @@ TEST_F(SchedulerTest, ARequestKnowsWhatItFoundCachedAndWhatItComputedAgain) {
   Drain();
 }
 
-TEST_F(SchedulerTest, WhatIsInNoStepComesAndGoesWhileOneIsInFlight) {
+TEST_F(StepAccounting, WhatIsInNoStepComesAndGoesWhileOneIsInFlight) {
   Use({64, 4}, TwoClasses(8));
   Scheduler& scheduler = loop->scheduler();
   SamplingSpec sampling;

@@ -1,8 +1,10 @@
-// The core in one loop over a backend whose output shows every wrong block; one tick is one millisecond.
+// The whole core with a backend whose output is a function of the request alone: arrivals, one plan and one step a
+// millisecond.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -13,7 +15,7 @@
 #include "fakes/core_loop.h"
 #include "fakes/memory_backend.h"
 
-namespace berth {
+namespace berth::test {
 
 inline TimePoint At(std::int64_t ms) { return TimePoint(std::chrono::milliseconds(ms)); }
 
@@ -44,9 +46,9 @@ inline std::vector<TokenId> Prompt(std::int64_t length, TokenId first = 1) {
   return prompt;
 }
 
-inline test::LoopRequest Ask(ClassId c, std::vector<TokenId> prompt, std::int64_t output, std::int32_t n = 1,
-                             std::uint64_t seed = 1) {
-  test::LoopRequest request;
+inline LoopRequest Ask(ClassId c, std::vector<TokenId> prompt, std::int64_t output, std::int32_t n = 1,
+                       std::uint64_t seed = 1) {
+  LoopRequest request;
   request.service_class = c;
   request.prompt = std::move(prompt);
   request.max_output_tokens = output;
@@ -56,30 +58,30 @@ inline test::LoopRequest Ask(ClassId c, std::vector<TokenId> prompt, std::int64_
 }
 
 // What a request must put out, whatever runs beside it.
-inline std::vector<std::vector<TokenId>> Alone(const test::LoopRequest& request) {
+inline std::vector<std::vector<TokenId>> Alone(const LoopRequest& request) {
   std::vector<std::vector<TokenId>> output(static_cast<std::size_t>(request.n));
   for (std::int32_t q = 0; q < request.n; ++q) {
     std::vector<TokenId> history = request.prompt;
     for (std::int64_t i = 0; i < request.max_output_tokens; ++i) {
-      history.push_back(test::NextToken(request.seed, q, history));
+      history.push_back(NextToken(request.seed, q, history));
       output[static_cast<std::size_t>(q)].push_back(history.back());
     }
   }
   return output;
 }
 
-class SchedulerTest : public testing::Test {
+class CoreTest : public testing::Test {
  protected:
   void Use(const KvPoolShape& shape, const Policy& policy) {
-    backend = std::make_unique<test::MemoryBackend>(shape, static_cast<std::int32_t>(policy.max_batched_tokens));
-    loop = std::make_unique<test::CoreLoop>(shape, policy, backend.get());
+    backend = std::make_unique<MemoryBackend>(shape, static_cast<std::int32_t>(policy.max_batched_tokens));
+    loop = std::make_unique<CoreLoop>(shape, policy, backend.get());
     backend->set_references([this](BlockId block) { return loop->pool().references(block); });
   }
   void TearDown() override {
     ASSERT_NE(backend, nullptr);
     EXPECT_EQ(backend->fault(), "");
   }
-  RequestKey Arrive(const test::LoopRequest& request) {
+  RequestKey Arrive(const LoopRequest& request) {
     const RequestKey key = loop->Arrive(request, At(now));
     asked[key] = request;
     return key;
@@ -95,10 +97,10 @@ class SchedulerTest : public testing::Test {
     }
   }
 
-  std::unique_ptr<test::MemoryBackend> backend;
-  std::unique_ptr<test::CoreLoop> loop;
-  std::map<RequestKey, test::LoopRequest> asked;
+  std::unique_ptr<MemoryBackend> backend;
+  std::unique_ptr<CoreLoop> loop;
+  std::map<RequestKey, LoopRequest> asked;
   std::int64_t now = 0;
 };
 
-}  // namespace berth
+}  // namespace berth::test
