@@ -43,18 +43,20 @@ struct ClassPolicy {
 
   std::int64_t max_sequence_tokens = kUnlimited;  // prompt + output of one sequence
   std::int64_t max_output_tokens = kUnlimited;
+  std::int64_t default_output_tokens = 256;  // of a request that asks for no length
 
   Overload overload = Overload::kQueue;
   std::int64_t max_queued_requests = 64;
   std::int64_t max_queued_tokens = kUnlimited;  // prompt + output of what waits
   Duration max_wait = std::chrono::seconds(60);
 
+  std::optional<Duration> default_timeout;  // of a request that names none; counts from its arrival
   DeadlineRequirement require = DeadlineRequirement::kFirstToken;
   std::int64_t useful_tokens = 16;  // for kUsefulOutput
   std::optional<Duration> inter_token_slo;
   double prefill_min_share = 0.0;  // of a step's token budget, [0, 1]
   ClassStop stop = ClassStop::kNone;
-  bool removed = false;  // gone from the policy; keeps its index and drains with no guarantee
+  bool removed = false;  // gone from the policy; keeps its index, has and borrows nothing, and what runs of it finishes
 
   std::int64_t ceiling_blocks() const { return kv_guarantee_blocks + kv_borrowing_limit_blocks; }
 };
@@ -72,6 +74,8 @@ struct TenantPolicy {
 struct Policy {
   std::vector<ClassPolicy> classes;
   std::vector<TenantPolicy> tenants;
+  ClassId default_class = 0;    // of a request that names none
+  TenantId default_tenant = 0;  // of a caller that names none
   std::int64_t max_running_sequences = 64;
   std::int64_t max_batched_tokens = 2048;
   // Bound all queues together; used by kShedLowest.

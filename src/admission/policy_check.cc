@@ -20,9 +20,10 @@ absl::Status ValidateClass(const ClassPolicy& c) {
         at_least("kv_borrowing_limit", c.kv_borrowing_limit_blocks, 0),
         at_least("kv_lending_limit", c.kv_lending_limit_blocks, 0), at_least("slot_guarantee", c.slot_guarantee, 0),
         at_least("max_preemptions", c.max_preemptions, 1), at_least("max_sequence_tokens", c.max_sequence_tokens, 2),
-        at_least("max_output_tokens", c.max_output_tokens, 1), at_least("queue.max_requests", c.max_queued_requests, 1),
-        at_least("queue.max_tokens", c.max_queued_tokens, 1), at_least("queue.max_wait", c.max_wait.count(), 1),
-        at_least("deadline.useful_tokens", c.useful_tokens, 1)}) {
+        at_least("max_output_tokens", c.max_output_tokens, 1),
+        at_least("default_output_tokens", c.default_output_tokens, 1),
+        at_least("queue.max_requests", c.max_queued_requests, 1), at_least("queue.max_tokens", c.max_queued_tokens, 1),
+        at_least("queue.max_wait", c.max_wait.count(), 1), at_least("deadline.useful_tokens", c.useful_tokens, 1)}) {
     if (!status.ok()) return status;
   }
   if (!(c.prefill_min_share >= 0.0 && c.prefill_min_share <= 1.0)) {
@@ -60,6 +61,13 @@ absl::Status ValidateTenant(const TenantPolicy& t, std::size_t num_classes) {
 absl::Status ValidatePolicy(const Policy& policy, const KvPoolShape& pool) {
   if (policy.classes.empty()) return absl::InvalidArgumentError("classes: at least one class is needed");
   if (policy.tenants.empty()) return absl::InvalidArgumentError("tenants: at least one tenant is needed");
+  if (policy.default_class < 0 || static_cast<std::size_t>(policy.default_class) >= policy.classes.size() ||
+      policy.classes[static_cast<std::size_t>(policy.default_class)].removed) {
+    return absl::InvalidArgumentError("default_class names a class that does not exist");
+  }
+  if (policy.default_tenant < 0 || static_cast<std::size_t>(policy.default_tenant) >= policy.tenants.size()) {
+    return absl::InvalidArgumentError("the default tenant does not exist");
+  }
   if (policy.max_running_sequences < 1 || policy.max_batched_tokens < policy.max_running_sequences) {
     return absl::InvalidArgumentError(
         absl::StrCat("scheduler.max_batched_tokens is ", policy.max_batched_tokens,
@@ -75,8 +83,9 @@ absl::Status ValidatePolicy(const Policy& policy, const KvPoolShape& pool) {
     if (!c.removed && !names.insert(c.name).second) {
       return absl::InvalidArgumentError(absl::StrCat("classes.", c.name, " is there twice"));
     }
-    if (c.removed && c.kv_guarantee_blocks + c.slot_guarantee > 0) {
-      return absl::InvalidArgumentError(absl::StrCat("classes.", c.name, " is removed and cannot keep a guarantee"));
+    if (c.removed && c.ceiling_blocks() + c.slot_guarantee > 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("classes.", c.name, " is removed and can neither keep a guarantee nor borrow"));
     }
     guaranteed += c.kv_guarantee_blocks;
     slots += c.slot_guarantee;

@@ -40,9 +40,7 @@ absl::StatusOr<Target> FindTarget(const CheckOptions& options, ServerConfig conf
   config.model.path = options.model;
   const absl::StatusOr<ModelPlan> plan = PlanModel(&config);
   if (!plan.ok()) return plan.status();
-  target.context.pool = plan->pool.shape;
-  target.context.block_bytes = plan->pool.bytes / plan->pool.shape.num_blocks;
-  target.context.context_tokens = config.model.max_context_tokens;
+  target.context = plan->context;
   target.origin = FormatBytes(plan->pool.bytes) + " in " + KvDtypeName(config.kv_dtype()) + ", context " +
                   GroupDigits(config.model.max_context_tokens) + ", on this machine now";
   return target;
@@ -78,7 +76,7 @@ void WriteText(const CheckOptions& options, const PolicyFile& file, const Policy
   facts.Add("sha256", file.sha256);
   out.Write(options.file + ": " + Summary(diagnostics) + "\n" + facts.Text());
   out.Write(PolicyTables(file.config, policy, target.context,
-                         ReportClasses(file.config, policy, target.context, options.typical_prompt_tokens)));
+                         ReportClasses(policy, target.context, options.typical_prompt_tokens)));
 }
 
 Outcome Check(const CheckOptions& options, Output& out) {
@@ -101,8 +99,8 @@ Outcome Check(const CheckOptions& options, Output& out) {
     Json json = {{"file", options.file}, {"ok", diagnostics.ok()}, {"sha256", file.sha256}};
     json["findings"] = FindingsJson(diagnostics);
     if (policy) {
-      json.update(PolicyJson(*policy, target.context,
-                             ReportClasses(file.config, *policy, target.context, options.typical_prompt_tokens)));
+      json.update(
+          PolicyJson(*policy, target.context, ReportClasses(*policy, target.context, options.typical_prompt_tokens)));
     }
     out.WriteJson(json);
   } else {

@@ -86,14 +86,14 @@ std::string Answer::FinishName() const {
 std::variant<Answer, Refusal> RunInEngine(Engine& engine, TokenizedRequest request,
                                           const std::function<void(std::string_view)>& on_text,
                                           const std::stop_token& stop) {
-  std::variant<QueueTicket, Refusal> ticket = engine.TakeTicket();
+  std::variant<QueueTicket, Refusal> ticket = engine.TakeTicket({.request_id = request.spec.request_id,
+                                                                 .service_class = request.spec.service_class,
+                                                                 .tenant = request.spec.tenant,
+                                                                 .n = request.spec.sampling.n});
   if (auto* refusal = std::get_if<Refusal>(&ticket)) return std::move(*refusal);
   const TicketNumber ticket_number = std::get<QueueTicket>(ticket).number();
   const auto events = std::make_shared<EventQueue>();
-  if (std::optional<Refusal> refusal =
-          engine.Submit(std::get<QueueTicket>(std::move(ticket)), std::move(request), events)) {
-    return *std::move(refusal);
-  }
+  engine.Submit(std::get<QueueTicket>(std::move(ticket)), std::move(request), events);
   // Also cancels what was to stop before it was submitted.
   const std::stop_callback cancel(stop, [&] { engine.Cancel(ticket_number); });
   Answer answer;
@@ -101,6 +101,8 @@ std::variant<Answer, Refusal> RunInEngine(Engine& engine, TokenizedRequest reque
     const std::string_view text = answer.Add(events->Next());
     if (!text.empty()) on_text(text);
   }
+  const bool cancelled = answer.failure && answer.failure->reason == RefusalReason::kCancelledByClient;
+  if (!answer.admitted && answer.failure && !cancelled) return *std::move(answer.failure);
   return answer;
 }
 

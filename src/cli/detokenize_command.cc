@@ -66,7 +66,7 @@ Outcome Detokenize(const DetokenizeOptions& options, Output& out) {
 void AddDetokenizeCommand(CLI::App* root, Invocation* invocation) {
   auto options = std::make_shared<DetokenizeOptions>();
   CLI::App* app = root->add_subcommand("detokenize", "Token ids to text");
-  AddModelFlag(app, &options->config);
+  AddModelFlag(app, &options->config.model.path);
   app->add_option("--ids", options->ids, "the ids, separated by commas or blanks; default: all of standard input")
       ->option_text("1,2,3")
       ->group("Input");

@@ -11,6 +11,8 @@
 namespace berth::cli {
 namespace {
 
+constexpr const char* kModelHelp = "GGUF model file; default: the one that 'make model' fetches";
+
 template <typename T>
 std::optional<T> ParseNumber(const std::string& text) {
   T value{};
@@ -45,8 +47,8 @@ std::string Found(const std::string& value) { return ", not \"" + OneLine(value)
 
 }  // namespace
 
-CLI::Option* AddInt(CLI::App* app, const std::string& names, std::int32_t* target, std::int32_t min, std::int32_t max,
-                    const std::string& help) {
+CLI::Option* AddParsedInt(CLI::App* app, const std::string& names, std::int32_t min, std::int32_t max,
+                          const std::string& help, const std::function<void(std::int32_t)>& take) {
   return AddParsed(app, names, "N", help, [=](const std::string& value) -> std::string {
     const std::optional<std::int32_t> number = ParseNumber<std::int32_t>(value);
     if (!number || *number < min || *number > max) {
@@ -54,7 +56,28 @@ CLI::Option* AddInt(CLI::App* app, const std::string& names, std::int32_t* targe
                                                  : "from " + std::to_string(min) + " to " + std::to_string(max);
       return "must be a whole number " + range + Found(value);
     }
-    *target = *number;
+    take(*number);
+    return "";
+  });
+}
+
+CLI::Option* AddInt(CLI::App* app, const std::string& names, std::int32_t* target, std::int32_t min, std::int32_t max,
+                    const std::string& help) {
+  return AddParsedInt(app, names, min, max, help, [target](std::int32_t value) { *target = value; });
+}
+
+CLI::Option* AddConfigInt(CLI::App* app, const std::string& names, ConfigFlags* flags,
+                          std::int32_t& (*field)(ServerConfig* config), std::int32_t min, std::int32_t max,
+                          const std::string& help) {
+  return AddParsedInt(app, names, min, max, help,
+                      [=](std::int32_t value) { flags->Set([=](ServerConfig* config) { field(config) = value; }); });
+}
+
+CLI::Option* AddConfigText(CLI::App* app, const std::string& names, ConfigFlags* flags,
+                           std::string& (*field)(ServerConfig* config), const std::string& label,
+                           const std::string& help) {
+  return AddParsed(app, names, label, help, [=](const std::string& value) -> std::string {
+    flags->Set([=](ServerConfig* config) { field(config) = value; });
     return "";
   });
 }
@@ -91,56 +114,70 @@ CLI::Option* AddJson(CLI::App* app, bool* target, const std::string& help) {
   return app->add_flag("--json", *target, help)->group("Output");
 }
 
-void AddModelFlag(CLI::App* app, ServerConfig* config) {
-  AddText(app, "--model", &config->model.path, "PATH", "GGUF model file; default: the one that 'make model' fetches")
-      ->group("Model");
+void AddModelFlag(CLI::App* app, std::string* path) {
+  AddText(app, "--model", path, "PATH", kModelHelp)->group("Model");
 }
 
-void AddEngineFlags(CLI::App* app, ServerConfig* config) {
-  AddInt(app, "--max-context", &config->model.max_context_tokens, 1, INT32_MAX,
-         "most tokens of prompt and output together; default: what the model was trained for; answers beyond that "
-         "length get worse")
+void AddEngineFlags(CLI::App* app, ConfigFlags* flags, const ServerConfig& defaults) {
+  AddConfigText(
+      app, "--model", flags, [](ServerConfig* c) -> std::string& { return c->model.path; }, "PATH", kModelHelp)
       ->group("Model");
-  AddInt(app, "--threads", &config->compute.threads, 1, 1024, "CPU threads; default: the CPUs this process may use")
+  AddConfigInt(
+      app, "--max-context", flags, [](ServerConfig* c) -> std::int32_t& { return c->model.max_context_tokens; }, 1,
+      INT32_MAX,
+      "most tokens of prompt and output together; default: what the model was trained for; answers beyond that "
+      "length get worse")
+      ->group("Model");
+  AddConfigInt(
+      app, "--max-sequences", flags,
+      [](ServerConfig* c) -> std::int32_t& { return c->scheduler.max_running_sequences; }, 1,
+      defaults.scheduler.max_batched_tokens,
+      "sequences that run at once; default " + std::to_string(defaults.scheduler.max_running_sequences))
+      ->group("Engine");
+  AddConfigInt(
+      app, "--threads", flags, [](ServerConfig* c) -> std::int32_t& { return c->compute.threads; }, 1, 1024,
+      "CPU threads; default: the CPUs this process may use")
       ->group("Engine");
   AddParsed(app, "--compute", "default|float32", "float32: activations and KV in float32, slow and exact",
-            [config](const std::string& value) -> std::string {
+            [flags](const std::string& value) -> std::string {
               if (value != "default" && value != "float32") return "must be default or float32" + Found(value);
-              config->compute.float32 = value == "float32";
+              flags->Set([float32 = value == "float32"](ServerConfig* c) { c->compute.float32 = float32; });
               return "";
             })
       ->group("Engine");
-  const std::int32_t contexts = config->kv_cache.auto_max_contexts;
+  const std::int32_t contexts = defaults.kv_cache.auto_max_contexts;
   AddParsed(
       app, "--kv-memory", "SIZE|auto",
       "memory for the KV cache, with a unit (2GiB); auto (or 0): half of what is free once the weights are loaded, "
       "at most what " +
           (contexts == 1 ? std::string("one full context needs") : std::to_string(contexts) + " full contexts need"),
-      [config](const std::string& value) -> std::string {
+      [flags](const std::string& value) -> std::string {
         const absl::StatusOr<std::int64_t> bytes = ParseByteSize(value == "auto" ? "0" : value);
         if (!bytes.ok()) return std::string(bytes.status().message()) + "; or give auto";
-        config->kv_cache.memory.reset();
-        if (*bytes > 0) config->kv_cache.memory = Quantity{QuantityUnit::kBytes, *bytes};
+        std::optional<Quantity> memory;
+        if (*bytes > 0) memory = Quantity{QuantityUnit::kBytes, *bytes};
+        flags->Set([memory](ServerConfig* c) { c->kv_cache.memory = memory; });
         return "";
       })
       ->group("Engine");
   AddParsed(app, "--kv-dtype", "bf16|float32",
             "how keys and values are stored; default: bf16, float32 with --compute float32",
-            [config](const std::string& value) -> std::string {
+            [flags](const std::string& value) -> std::string {
               if (value != "bf16" && value != "float32") return "must be bf16 or float32" + Found(value);
-              config->kv_cache.dtype = value == "float32" ? KvDtype::kFloat32 : KvDtype::kBf16;
+              const KvDtype dtype = value == "float32" ? KvDtype::kFloat32 : KvDtype::kBf16;
+              flags->Set([dtype](ServerConfig* c) { c->kv_cache.dtype = dtype; });
               return "";
             })
       ->group("Engine");
   AddParsed(
       app, "--block-tokens", "N",
-      "tokens of one KV block, a power of two up to 256; default " + std::to_string(config->kv_cache.block_tokens),
-      [config](const std::string& value) -> std::string {
+      "tokens of one KV block, a power of two up to 256; default " + std::to_string(defaults.kv_cache.block_tokens),
+      [flags](const std::string& value) -> std::string {
         const std::optional<std::int32_t> number = ParseNumber<std::int32_t>(value);
         if (!number || *number < 1 || *number > 256 || (*number & (*number - 1)) != 0) {
           return "must be a power of two from 1 to 256" + Found(value);
         }
-        config->kv_cache.block_tokens = *number;
+        flags->Set([tokens = *number](ServerConfig* c) { c->kv_cache.block_tokens = tokens; });
         return "";
       })
       ->group("Engine");

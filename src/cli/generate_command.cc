@@ -15,7 +15,8 @@ namespace berth::cli {
 namespace {
 
 struct GenerateOptions {
-  ServerConfig config;
+  ServerConfig config = LocalConfig();
+  ConfigFlags flags;
   RequestFlags request;
   bool json = false;
 };
@@ -68,7 +69,10 @@ Outcome Generate(const GenerateOptions& options, Output& out) {
   spec->output.return_token_ids = true;
 
   SignalWatcher signals;
-  const absl::StatusOr<std::unique_ptr<Runtime>> runtime = StartRuntime(options.config);
+  ServerConfig config = options.config;
+  options.flags.Apply(&config);
+  Diagnostics findings("");  // a command of one's own has no classes to be warned of
+  const absl::StatusOr<std::unique_ptr<Runtime>> runtime = StartRuntime(config, &findings);
   if (!runtime.ok()) return FromStatus(runtime.status());
   Engine& engine = *(*runtime)->engine;
   spec->arrival = (*runtime)->clock.Now();
@@ -106,12 +110,9 @@ Outcome Generate(const GenerateOptions& options, Output& out) {
 
 void AddGenerateCommand(CLI::App* root, Invocation* invocation) {
   auto options = std::make_shared<GenerateOptions>();
-  // One request runs: memory for one full context is all it can use.
-  options->config.kv_cache.auto_max_contexts = 1;
   CLI::App* app = root->add_subcommand("generate", "Continue a prompt, in this process");
-  AddModelFlag(app, &options->config);
   AddRequestFlags(app, &options->request, options->config.request);
-  AddEngineFlags(app, &options->config);
+  AddEngineFlags(app, &options->flags, options->config);
   AddJson(app, &options->json,
           "one object when done: prompt_ids, output_ids, text, finish_reason, logprobs, usage, timing");
   app->footer(

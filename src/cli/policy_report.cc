@@ -114,7 +114,7 @@ Json OrNull(std::int64_t limit) { return limit >= kUnlimited ? Json() : Json(lim
 
 }  // namespace
 
-std::vector<ClassReport> ReportClasses(const ServerConfig& config, const Policy& policy, const PolicyContext& context,
+std::vector<ClassReport> ReportClasses(const Policy& policy, const PolicyContext& context,
                                        std::int64_t typical_prompt_tokens) {
   std::vector<ClassReport> reports;
   for (std::size_t i = 0; i < policy.classes.size(); ++i) {
@@ -122,8 +122,8 @@ std::vector<ClassReport> ReportClasses(const ServerConfig& config, const Policy&
     ClassReport& report = reports.emplace_back();
     report.reach_blocks = ReachBlocks(policy, static_cast<ClassId>(i), context.pool.num_blocks);
     report.reach_slots = ReachSlots(policy, static_cast<ClassId>(i));
-    const std::int64_t longest = LongestSequence(c, context);
-    const std::int64_t output = std::clamp<std::int64_t>(longest - 1, 1, config.classes[i].default_output_tokens);
+    const std::int64_t longest = c.max_sequence_tokens;
+    const std::int64_t output = std::clamp<std::int64_t>(longest - 1, 1, c.default_output_tokens);
     const std::int64_t prompt = std::clamp<std::int64_t>(longest - output, 1, typical_prompt_tokens);
     report.typical = CountRequests(c, report, prompt, output, context.pool.block_tokens);
     if (longest < kUnlimited) {

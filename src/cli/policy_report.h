@@ -30,7 +30,7 @@ struct ClassReport {
 };
 
 // `typical_prompt_tokens` of prompt and the class's default output make a typical request, cut to what the class takes.
-std::vector<ClassReport> ReportClasses(const ServerConfig& config, const Policy& policy, const PolicyContext& context,
+std::vector<ClassReport> ReportClasses(const Policy& policy, const PolicyContext& context,
                                        std::int64_t typical_prompt_tokens);
 
 Json PolicyJson(const Policy& policy, const PolicyContext& context, const std::vector<ClassReport>& classes);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -85,14 +86,15 @@ absl::StatusOr<PoolPlan> PlanPool(const ServerConfig& config, const KvShape& kv,
   blocks = std::min<std::int64_t>(blocks, INT32_MAX);
   if (blocks < 1) {
     return memory && memory->unit == QuantityUnit::kBytes
-               ? absl::InvalidArgumentError("--kv-memory " + FormatBytes(memory->amount) +
+               ? absl::InvalidArgumentError("--kv-memory or kv_cache.memory of " + FormatBytes(memory->amount) +
                                             " is less than one KV block of " + FormatBytes(block_bytes) +
                                             ": give more, or smaller blocks with --block-tokens")
                : absl::ResourceExhaustedError("too little memory is free for a KV cache: " + FormatBytes(free_bytes) +
-                                              " beside the weights; free some, or set --kv-memory");
+                                              " beside the weights; free some, or set --kv-memory or kv_cache.memory");
   }
   PoolPlan plan;
-  plan.shape = {static_cast<std::int32_t>(blocks), block_tokens};
+  const std::int64_t host_blocks = std::min<std::int64_t>(config.kv_cache.host_swap_bytes / block_bytes, INT32_MAX);
+  plan.shape = {static_cast<std::int32_t>(blocks), block_tokens, static_cast<std::int32_t>(host_blocks)};
   plan.bytes = blocks * block_bytes;
   return plan;
 }
@@ -109,9 +111,10 @@ absl::StatusOr<ModelPlan> PlanModel(ServerConfig* config) {
 
   std::int32_t& context = config->model.max_context_tokens;
   if (context > plan.model->config.max_context_tokens) {
-    return absl::InvalidArgumentError("--max-context " + std::to_string(context) + " is more than the " +
+    return absl::InvalidArgumentError("a context of " + std::to_string(context) + " is more than the " +
                                       std::to_string(plan.model->config.max_context_tokens) +
-                                      " tokens that this model can attend to: ask for at most that");
+                                      " tokens that this model can attend to: ask for at most that in --max-context or "
+                                      "model.max_context_tokens");
   }
   if (context == 0) context = plan.model->config.context_tokens;
   if (config->compute.threads == 0) config->compute.threads = AllowedCpus();
@@ -121,11 +124,22 @@ absl::StatusOr<ModelPlan> PlanModel(ServerConfig* config) {
   const absl::StatusOr<PoolPlan> pool = PlanPool(*config, plan.model->config.kv_shape(), context, free_bytes);
   if (!pool.ok()) return pool.status();
   plan.pool = *pool;
+  plan.context = {pool->shape, pool->bytes / pool->shape.num_blocks, context};
   config->kv_cache.memory = Quantity{QuantityUnit::kBytes, pool->bytes};
   return plan;
 }
 
-absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config) {
+absl::StatusOr<Policy> PlanPolicy(const ServerConfig& config, const PolicyContext& context, Diagnostics* findings) {
+  std::optional<Policy> policy = ResolvePolicy(config, context, findings);
+  if (policy) return *std::move(policy);
+  if (!findings->file().empty()) return absl::InvalidArgumentError(findings->file() + ": " + findings->Summary());
+  const std::vector<Diagnostic> sorted = findings->Sorted();
+  const auto error = std::find_if(sorted.begin(), sorted.end(),
+                                  [](const Diagnostic& finding) { return finding.severity == Severity::kError; });
+  return absl::InvalidArgumentError(error->key + (error->key.empty() ? "" : ": ") + error->message);
+}
+
+absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config, Diagnostics* findings) {
   auto runtime = std::make_unique<Runtime>();
   const TimePoint start = runtime->clock.Now();
   ServerConfig& decided = runtime->config;
@@ -136,6 +150,10 @@ absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config
   runtime->model = model.config;
   runtime->parameters = model.parameters();
   runtime->pool = plan->pool;
+  runtime->policy_context = plan->context;
+  absl::StatusOr<Policy> policy = PlanPolicy(decided, plan->context, findings);
+  if (!policy.ok()) return policy.status();
+  runtime->policy = *std::move(policy);
   const std::int32_t context = decided.model.max_context_tokens;
   model.config.context_tokens = context;
 
@@ -154,8 +172,9 @@ absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config
   runtime->backend = *std::move(backend);
 
   EngineOptions engine;
-  engine.max_queued_requests = decided.request.max_queued_requests;
   engine.max_context_tokens = context;
+  engine.policy = runtime->policy;
+  engine.calibration_steps = decided.scheduler.calibration_steps;
   runtime->engine = std::make_unique<Engine>(engine, runtime->backend.get(), runtime->tokenizer.get(), &runtime->clock);
   runtime->load_time = runtime->clock.Now() - start;
   return runtime;

@@ -8,6 +8,9 @@
 #include "absl/status/statusor.h"
 #include "berth/backend.h"
 #include "berth/clock.h"
+#include "berth/policy.h"
+#include "config/diagnostics.h"
+#include "config/resolve_policy.h"
 #include "config/server_config.h"
 #include "engine/engine.h"
 #include "model/model.h"
@@ -44,10 +47,15 @@ absl::StatusOr<PoolPlan> PlanPool(const ServerConfig& config, const KvShape& kv,
 struct ModelPlan {
   std::unique_ptr<Model> model;
   PoolPlan pool;
+  PolicyContext context;
 };
 // Opens the configuration's model and decides what the configuration leaves open: path, name, context, threads, KV type
 // and memory.
 absl::StatusOr<ModelPlan> PlanModel(ServerConfig* config);
+
+// The policy of the configuration for this pool. Findings are told to `findings`; where one is an error, the status is
+// that error or, where they are of a file, their number.
+absl::StatusOr<Policy> PlanPolicy(const ServerConfig& config, const PolicyContext& context, Diagnostics* findings);
 
 // Everything that runs a request in this process. Members outlive those below them.
 struct Runtime {
@@ -55,6 +63,8 @@ struct Runtime {
   ModelConfig model;
   std::int64_t parameters = 0;
   PoolPlan pool;
+  PolicyContext policy_context;
+  Policy policy;
   SteadyClock clock;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Backend> backend;
@@ -62,6 +72,7 @@ struct Runtime {
   Duration load_time{};
 };
 
-absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config);
+// As PlanPolicy for what is found in the configuration.
+absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config, Diagnostics* findings);
 
 }  // namespace berth::cli

@@ -14,7 +14,8 @@ namespace berth::cli {
 namespace {
 
 struct ScoreOptions {
-  ServerConfig config;
+  ServerConfig config = LocalConfig();
+  ConfigFlags flags;
   std::optional<std::string> text;
   std::optional<std::string> ids;
   bool parse_special = false;
@@ -166,7 +167,10 @@ Outcome Score(const ScoreOptions& options, Output& out) {
       1) {
     return UsageError("give only one of --text, --ids and --jsonl");
   }
-  const absl::StatusOr<std::unique_ptr<Runtime>> runtime = StartRuntime(options.config);
+  ServerConfig config = options.config;
+  options.flags.Apply(&config);
+  Diagnostics findings("");  // a command of one's own has no classes to be warned of
+  const absl::StatusOr<std::unique_ptr<Runtime>> runtime = StartRuntime(config, &findings);
   if (!runtime.ok()) return FromStatus(runtime.status());
   Scorer scorer(runtime->get(), options.top);
   if (options.jsonl) return ScoreLines(options, &scorer, out);
@@ -189,9 +193,7 @@ Outcome Score(const ScoreOptions& options, Output& out) {
 
 void AddScoreCommand(CLI::App* root, Invocation* invocation) {
   auto options = std::make_shared<ScoreOptions>();
-  options->config.kv_cache.auto_max_contexts = 1;  // one text at a time
   CLI::App* app = root->add_subcommand("score", "Log-probability of every token of a text, and its perplexity");
-  AddModelFlag(app, &options->config);
   const char* group = "Input";
   app->add_option("--text", options->text, "the text; default: all of standard input, as it is")
       ->option_text("TEXT")
@@ -205,7 +207,7 @@ void AddScoreCommand(CLI::App* root, Invocation* invocation) {
   AddInt(app, "--top", &options->top, 0, options->config.request.max_logprobs, "show the N most likely tokens as well")
       ->group("Output");
   AddJson(app, &options->json, "one object: ids, logprobs (of the second token on), tokens, mean_logprob, perplexity");
-  AddEngineFlags(app, &options->config);
+  AddEngineFlags(app, &options->flags, options->config);
   app->footer(
       "A text is encoded as generate encodes a prompt, with begin-of-text where the model wants one. Its first token "
       "has\n"

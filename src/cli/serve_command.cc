@@ -1,7 +1,9 @@
 #include <sys/resource.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <csignal>
+#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/runtime.h"
+#include "cli/serve_policy.h"
 #include "cli/signals.h"
 #include "config/size.h"
 #include "frontend/server.h"
@@ -20,7 +23,8 @@ namespace berth::cli {
 namespace {
 
 struct ServeOptions {
-  ServerConfig config;
+  std::string config_path;  // empty = none
+  ConfigFlags flags;
   bool json = false;
 };
 
@@ -30,7 +34,6 @@ FrontendOptions MakeFrontendOptions(const Runtime& runtime) {
   options.listen_address = config.server.grpc;
   options.max_message_bytes = config.server.max_message_bytes;
   options.write_timeout = config.server.write_timeout;
-  options.limits.default_output_tokens = config.request.default_output_tokens;
   options.limits.max_stop_strings = config.request.max_stop_strings;
   options.limits.max_stop_string_bytes = config.request.max_stop_string_bytes;
   options.limits.max_logit_bias = config.request.max_logit_bias;
@@ -53,6 +56,11 @@ void LogDecisions(const Runtime& runtime) {
                runtime.pool.shape.block_tokens, KvDtypeName(config.kv_dtype()), FormatBytes(runtime.pool.bytes));
   const std::int64_t pool_tokens = std::int64_t{runtime.pool.shape.num_blocks} * runtime.pool.shape.block_tokens;
   spdlog::info("context: {} tokens a request", GroupDigits(config.model.max_context_tokens));
+  for (const ClassPolicy& c : runtime.policy.classes) {
+    spdlog::info("class {}: {} blocks guaranteed, {} at most; {} tokens a request", c.name,
+                 GroupDigits(c.kv_guarantee_blocks), GroupDigits(c.ceiling_blocks()),
+                 GroupDigits(c.max_sequence_tokens));
+  }
   if (config.model.max_context_tokens > runtime.model.context_tokens) {
     spdlog::warn("the model was trained for {} tokens: answers beyond that length get worse",
                  GroupDigits(runtime.model.context_tokens));
@@ -107,6 +115,16 @@ class StopRequest {
   int signal_ = 0;  // guarded by mutex_
 };
 
+const char* SignalName(int signal) { return signal == SIGINT ? "SIGINT" : signal == SIGHUP ? "SIGHUP" : "SIGTERM"; }
+
+// What is wrong with the configuration, as `berth check` tells it.
+Outcome ConfigFault(const absl::Status& status, const Diagnostics& findings) {
+  if (!findings.file().empty()) {
+    for (const std::string& line : findings.Lines()) std::fprintf(stderr, "%s\n", OneLine(line).c_str());
+  }
+  return FromStatus(status);
+}
+
 Outcome Serve(const ServeOptions& options, Output& out) {
   StopRequest stop;
   SignalWatcher signals;
@@ -114,25 +132,43 @@ Outcome Serve(const ServeOptions& options, Output& out) {
   spdlog::set_default_logger(spdlog::stderr_color_mt("berth"));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %v");
 
-  const absl::StatusOr<std::unique_ptr<Runtime>> runtime = StartRuntime(options.config);
-  if (!runtime.ok()) return FromStatus(runtime.status());
+  Diagnostics findings(options.config_path);
+  absl::StatusOr<PolicyFile> file = ReadServerConfig(options.config_path, options.flags, &findings);
+  if (!file.ok()) return ConfigFault(file.status(), findings);
+  const absl::StatusOr<std::unique_ptr<Runtime>> runtime = StartRuntime(file->config, &findings);
+  if (!runtime.ok()) return ConfigFault(runtime.status(), findings);
+  for (const std::string& line : findings.Lines()) spdlog::warn("{}", OneLine(line));
   const absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(
       MakeFrontendOptions(**runtime), (*runtime)->engine.get(), (*runtime)->tokenizer.get(), &(*runtime)->clock);
   if (!server.ok()) return UsageError(std::string(server.status().message()));
 
-  signals.SetHandler([&](int signal) { stop.Set(signal); });
   LogDecisions(**runtime);
+  Json start = StartJson(**runtime, (*server)->address());
+  std::atomic<Duration> drain_timeout = file->config.server.drain_timeout;
+  std::unique_ptr<ServedPolicy> policy;
+  if (!options.config_path.empty()) {
+    spdlog::info("policy {}, sha256 {}; not served yet: server.ops, server.admin, server.drain_delay",
+                 options.config_path, file->sha256);
+    start["config_sha256"] = file->sha256;
+    policy = std::make_unique<ServedPolicy>(*std::move(file), options.config_path, options.flags, runtime->get(),
+                                            &drain_timeout);
+    if (const absl::Status started = policy->Start(); !started.ok()) return FromStatus(started);
+  }
+  signals.SetHandler([&](int signal) { stop.Set(signal); });
   spdlog::info("listening on {}", (*server)->address());
   if (options.json) {
-    out.WriteJson(StartJson(**runtime, (*server)->address()));
+    out.WriteJson(start);
     out.Flush();
     if (Outcome written = out.Finish(); !written.ok()) return written;
   }
 
+  if (policy != nullptr) signals.SetHangupHandler([&policy] { policy->RequestReload(); });
   const int signal = stop.Wait();
-  const Duration drain = (*runtime)->config.server.drain_timeout;
-  spdlog::info("{}: draining for at most {:.0f} s; a second signal exits at once",
-               signal == SIGINT ? "SIGINT" : "SIGTERM", ToSeconds(drain));
+  signals.SetHangupHandler(nullptr);
+  policy.reset();
+  const Duration drain = drain_timeout;
+  spdlog::info("{}: draining for at most {:.0f} s; a second signal exits at once", SignalName(signal),
+               ToSeconds(drain));
   (*server)->Shutdown(drain);
   spdlog::info("stopped");
   return {};
@@ -142,26 +178,37 @@ Outcome Serve(const ServeOptions& options, Output& out) {
 
 void AddServeCommand(CLI::App* root, Invocation* invocation) {
   auto options = std::make_shared<ServeOptions>();
-  ServerConfig* config = &options->config;
+  ConfigFlags* flags = &options->flags;
+  const ServerConfig defaults;
   CLI::App* app = root->add_subcommand("serve", "Serve a model over gRPC");
-  AddModelFlag(app, config);
-  AddText(app, "--served-name", &config->model.served_name, "NAME",
-          "what clients call the model; default: the file's name")
+  AddText(app, "--config", &options->config_path, "FILE",
+          "policy file, such as configs/berth.yaml; the other flags override its keys; 'berth check' explains it")
+      ->group("Server");
+  AddConfigText(
+      app, "--served-name", flags, [](ServerConfig* c) -> std::string& { return c->model.served_name; }, "NAME",
+      "what clients call the model; default: the file's name")
       ->group("Model");
-  AddText(app, "--grpc", &config->server.grpc, "HOST:PORT",
-          "where to listen; port 0 = any free one; default " + config->server.grpc)
+  AddConfigText(
+      app, "--grpc", flags, [](ServerConfig* c) -> std::string& { return c->server.grpc; }, "HOST:PORT",
+      "where to listen; port 0 = any free one; default " + defaults.server.grpc)
       ->group("Server");
-  AddInt(app, "--max-queue", &config->request.max_queued_requests, 0, 1 << 20,
-         "requests that may wait while one runs; default " + std::to_string(config->request.max_queued_requests))
+  AddParsedInt(app, "--max-queue", 1, 1 << 20,
+               "requests of a class that may wait; default " + std::to_string(ClassSettings().queue.max_requests),
+               [flags](std::int32_t value) {
+                 flags->Set([value](ServerConfig* c) {
+                   for (ClassSettings& each : c->classes) each.queue.max_requests = value;
+                 });
+               })
       ->group("Server");
-  AddEngineFlags(app, config);
+  AddEngineFlags(app, flags, defaults);
   AddJson(app, &options->json, "one object on standard output once the server listens: grpc, model, kv_blocks, ...");
   app->footer(
       "The log goes to standard error; the line 'listening on HOST:PORT' says that the server is ready. SIGTERM or "
       "Ctrl-C\n"
-      "lets running requests finish, then exits with 0; a second one exits at once.\n\n"
+      "lets running requests finish, then exits with 0; a second one exits at once. A changed policy file is taken in\n"
+      "while it runs, whole or not at all; SIGHUP asks for it.\n\n"
       "Example:\n"
-      "  berth serve --model model.gguf --grpc 127.0.0.1:8433 --kv-memory 2GiB");
+      "  berth serve --config configs/berth.yaml --model model.gguf");
   app->callback([=] { invocation->run = [=](Output& out) { return Serve(*options, out); }; });
 }
 

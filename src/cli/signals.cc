@@ -21,6 +21,7 @@ SignalWatcher::SignalWatcher() {
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGHUP);
   BERTH_CHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0);
   signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC);
   stop_fd_ = eventfd(0, EFD_CLOEXEC);
@@ -41,6 +42,11 @@ void SignalWatcher::SetHandler(std::function<void(int signal)> on_first) {
   on_first_ = std::move(on_first);
 }
 
+void SignalWatcher::SetHangupHandler(std::function<void()> on_hangup) {
+  const std::lock_guard lock(mutex_);
+  on_hangup_ = std::move(on_hangup);
+}
+
 void SignalWatcher::Run() {
   std::array<pollfd, 2> wanted = {{{signal_fd_, POLLIN, 0}, {stop_fd_, POLLIN, 0}}};
   for (;;) {
@@ -53,6 +59,10 @@ void SignalWatcher::Run() {
     if (read(signal_fd_, &info, sizeof(info)) != sizeof(info)) continue;
     const int signal = static_cast<int>(info.ssi_signo);
     const std::lock_guard lock(mutex_);
+    if (signal == SIGHUP && on_hangup_) {
+      on_hangup_();
+      continue;
+    }
     // Nothing is flushed or destroyed on this way out: whoever asks twice wants no more waiting.
     if (handled_ || !on_first_) _exit(128 + signal);
     handled_ = true;

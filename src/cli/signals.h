@@ -1,4 +1,4 @@
-// SIGINT and SIGTERM as a plain call on a thread of their own.
+// SIGINT, SIGTERM and SIGHUP as plain calls on a thread of their own.
 #pragma once
 
 #include <functional>
@@ -21,6 +21,10 @@ class SignalWatcher {
   // this has returned.
   void SetHandler(std::function<void(int signal)> on_first);
 
+  // Takes SIGHUP out of the above: every one calls `on_hangup`, on the watcher's thread. An empty one puts it back; it
+  // does not run after this has returned.
+  void SetHangupHandler(std::function<void()> on_hangup);
+
  private:
   void Run();
 
@@ -28,6 +32,7 @@ class SignalWatcher {
   int stop_fd_ = -1;
   std::mutex mutex_;
   std::function<void(int signal)> on_first_;  // guarded by mutex_
+  std::function<void()> on_hangup_;           // guarded by mutex_
   bool handled_ = false;                      // guarded by mutex_
   std::thread thread_;
 };

@@ -72,7 +72,7 @@ Outcome Tokenize(const TokenizeOptions& options, Output& out) {
 void AddTokenizeCommand(CLI::App* root, Invocation* invocation) {
   auto options = std::make_shared<TokenizeOptions>();
   CLI::App* app = root->add_subcommand("tokenize", "Text to token ids");
-  AddModelFlag(app, &options->config);
+  AddModelFlag(app, &options->config.model.path);
   app->add_option("--text", options->text, "the text; default: all of standard input, as it is")
       ->option_text("TEXT")
       ->group("Input");

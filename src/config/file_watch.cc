@@ -58,13 +58,20 @@ FileWatch::~FileWatch() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-void FileWatch::SetFiles(const std::vector<std::string>& files) {
+absl::Status FileWatch::SetFiles(const std::vector<std::string>& files) {
   constexpr std::uint32_t kEvents =
       IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_CREATE | IN_DELETE | IN_ATTRIB | IN_DELETE_SELF | IN_ONLYDIR;
+  absl::Status status;
   for (const std::string& file : files) {
-    // A folder that is watched already keeps its watch.
-    for (const std::string& folder : FoldersBehind(file)) ::inotify_add_watch(fd_, folder.c_str(), kEvents);
+    for (const std::string& folder : FoldersBehind(file)) {
+      // A folder that is watched already keeps its watch.
+      if (::inotify_add_watch(fd_, folder.c_str(), kEvents) >= 0 || errno == ENOENT) continue;
+      status.Update(absl::ResourceExhaustedError(absl::StrCat("cannot watch ", folder, ": ", std::strerror(errno),
+                                                              "; raise fs.inotify.max_user_watches, or set reload: "
+                                                              "signal")));
+    }
   }
+  return status;
 }
 
 void FileWatch::Drain() {

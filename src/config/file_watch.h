@@ -1,11 +1,11 @@
 // Notices that files may have changed, however they are replaced.
 #pragma once
 
-#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace berth {
@@ -15,7 +15,8 @@ namespace berth {
 // release are all seen. Bounded; folders that are not there are left out.
 std::set<std::string> FoldersBehind(const std::string& path);
 
-// Watches folders with inotify, never files: a file that is replaced would take its watch along. Not thread-safe.
+// Watches folders with inotify, never files: a file that is replaced would take its watch along. A folder that is removed
+// and made anew is lost. Not thread-safe.
 class FileWatch {
  public:
   static absl::StatusOr<FileWatch> Make();
@@ -24,8 +25,9 @@ class FileWatch {
   ~FileWatch();
 
   // From now on whatever happens beside these files, and on the way to them, makes fd() readable. What is watched
-  // already stays watched; call it again after a change, as links may lead elsewhere now.
-  void SetFiles(const std::vector<std::string>& files);
+  // already stays watched; call it again after a change, as links may lead elsewhere now. An error where a folder that
+  // is there cannot be watched; the others are.
+  absl::Status SetFiles(const std::vector<std::string>& files);
 
   int fd() const { return fd_; }
   // Takes what has happened; fd() is no longer readable.

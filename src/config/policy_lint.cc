@@ -25,7 +25,7 @@ class ClassLint {
         context_(context),
         reach_(ReachBlocks(policy, c, context.pool.num_blocks)),
         reach_slots_(ReachSlots(policy, c)),
-        longest_(LongestSequence(class_, context)),
+        longest_(class_.max_sequence_tokens),
         diagnostics_(diagnostics) {}
 
   void Run() {
@@ -107,10 +107,10 @@ class ClassLint {
 
   void Lengths() {
     const std::int64_t context = context_.context_tokens;
-    if (context > 0 && class_.max_sequence_tokens < kUnlimited && class_.max_sequence_tokens > context &&
-        Given("max_sequence_tokens")) {
-      Warning("max_sequence_tokens", absl::StrCat(class_.max_sequence_tokens, " is more than the model's context of ",
-                                                  context, "; lower it or take it out"));
+    if (context > 0 && settings_.max_sequence_tokens.value_or(0) > context && Given("max_sequence_tokens")) {
+      Warning("max_sequence_tokens",
+              absl::StrCat(*settings_.max_sequence_tokens, " is more than the model's context of ", context,
+                           "; lower it or take it out"));
     }
     const std::string beyond =
         absl::StrCat(", more than the ", reach_, " that one request of the class can ever have; ");
@@ -121,7 +121,7 @@ class ClassLint {
               absl::StrCat("a request that names no length needs ", CountBlocks(DefaultBlocks()), beyond,
                            "lower it to at most ", fits - 1, ", or raise kv_guarantee or kv_borrowing_limit"));
     }
-    if (class_.max_sequence_tokens < kUnlimited && longest_ > fits) {
+    if (settings_.max_sequence_tokens && longest_ > fits) {
       Warning("max_sequence_tokens",
               absl::StrCat(longest_, " tokens need ", CountBlocks(Blocks(longest_ - 1, 1)), beyond, "lower it to ",
                            fits, ", or raise kv_guarantee or kv_borrowing_limit"));
@@ -232,7 +232,7 @@ void LintTenants(const ServerConfig& config, const Policy& policy, const PolicyC
     }
     for (std::size_t c = 0; c < policy.classes.size() && quota < kUnlimited; ++c) {
       if (!MayUse(config.tenants[t], policy.classes[c].name)) continue;
-      const std::int64_t output = std::clamp<std::int64_t>(LongestSequence(policy.classes[c], context) - 1, 1,
+      const std::int64_t output = std::clamp<std::int64_t>(policy.classes[c].max_sequence_tokens - 1, 1,
                                                            config.classes[c].default_output_tokens);
       const std::int64_t needed = WorstBlocks(1, output, 1, context.pool.block_tokens);
       if (needed <= quota) continue;

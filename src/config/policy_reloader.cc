@@ -16,6 +16,7 @@
 #include "config/file_watch.h"
 
 namespace berth {
+
 // The thread: waits for changes and for requests.
 class PolicyReloader::Watcher {
  public:
@@ -36,6 +37,7 @@ class PolicyReloader::Watcher {
       absl::StatusOr<FileWatch> files = FileWatch::Make();
       if (!files.ok()) return files.status();
       watch_.emplace(*std::move(files));
+      if (absl::Status watched = watch_->SetFiles(reloader_.Files()); !watched.ok()) return watched;
     }
     thread_ = std::thread([this] { Run(); });
     return absl::OkStatus();
@@ -88,7 +90,8 @@ class PolicyReloader::Watcher {
   // The folders are watched before the files are read, so that no change falls between; a reload may name other files.
   void TakeChangesIn() {
     do {
-      watch_->SetFiles(reloader_.Files());
+      // What could not be watched at the start was told then; a folder that came later can still be asked for by name.
+      watch_->SetFiles(reloader_.Files()).IgnoreError();
     } while (!stop_ && reloader_.ReloadIfChanged());
   }
 

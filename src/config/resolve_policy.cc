@@ -22,8 +22,14 @@ class Resolver {
     policy.max_batched_tokens = config_.scheduler.max_batched_tokens;
     policy.max_queued_requests = config_.server.max_queued_requests.value_or(kUnlimited);
     policy.max_queued_tokens = config_.server.max_queued_tokens.value_or(kUnlimited);
-    for (const ClassSettings& c : config_.classes) policy.classes.push_back(Class(c));
-    for (const TenantSettings& t : config_.tenants) policy.tenants.push_back(Tenant(t));
+    for (const ClassSettings& c : config_.classes) {
+      if (c.name == config_.default_class) policy.default_class = static_cast<ClassId>(policy.classes.size());
+      policy.classes.push_back(Class(c));
+    }
+    for (const TenantSettings& t : config_.tenants) {
+      if (t.name == kDefaultTenant) policy.default_tenant = static_cast<TenantId>(policy.tenants.size());
+      policy.tenants.push_back(Tenant(t));
+    }
     return policy;
   }
 
@@ -55,12 +61,15 @@ class Resolver {
         policy.kv_guarantee_blocks, context_.pool.num_blocks, config_.scheduler.max_running_sequences));
     policy.preemptible = c.preemptible;
     policy.max_preemptions = c.max_preemptions;
-    policy.max_sequence_tokens = c.max_sequence_tokens.value_or(kUnlimited);
+    policy.max_sequence_tokens = std::min(c.max_sequence_tokens.value_or(kUnlimited),
+                                          context_.context_tokens > 0 ? context_.context_tokens : kUnlimited);
     policy.max_output_tokens = c.max_output_tokens.value_or(kUnlimited);
+    policy.default_output_tokens = c.default_output_tokens;
     policy.overload = c.overload;
     policy.max_queued_requests = c.queue.max_requests;
     policy.max_queued_tokens = c.queue.max_tokens.value_or(kUnlimited);
     policy.max_wait = c.queue.max_wait;
+    policy.default_timeout = c.deadline.default_timeout;
     policy.require = c.deadline.require;
     policy.useful_tokens = c.deadline.useful_tokens;
     policy.inter_token_slo = c.slo.inter_token_latency;
@@ -111,10 +120,6 @@ std::optional<Policy> ResolvePolicy(const ServerConfig& config, const PolicyCont
     return std::nullopt;
   }
   return policy;
-}
-
-std::int64_t LongestSequence(const ClassPolicy& c, const PolicyContext& context) {
-  return context.context_tokens > 0 ? std::min(c.max_sequence_tokens, context.context_tokens) : c.max_sequence_tokens;
 }
 
 }  // namespace berth

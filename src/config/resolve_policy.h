@@ -18,13 +18,10 @@ struct PolicyContext {
   std::int64_t context_tokens = 0;  // prompt and output that the model holds
 };
 
-// Classes and tenants in the order of the settings, so that a ClassId is an index into `config.classes`. Nothing where
-// the pool cannot keep the policy; what can never work, or is promised for nobody, is a warning. REQUIRES:
+// Classes and tenants in the order of the settings, so that a ClassId is an index into `config.classes`; limits on a
+// sequence's tokens are cut to the context; without a class of the default class's name the first one is it. Nothing
+// where the pool cannot keep the policy; what can never work, or is promised for nobody, is a warning. REQUIRES:
 // CheckSettings found no error.
 std::optional<Policy> ResolvePolicy(const ServerConfig& config, const PolicyContext& context, Diagnostics* diagnostics);
-
-// The tokens of prompt and output that one sequence of the class may have at most: its own limit or the context,
-// whichever is less; kUnlimited where neither is known.
-std::int64_t LongestSequence(const ClassPolicy& c, const PolicyContext& context);
 
 }  // namespace berth

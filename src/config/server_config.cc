@@ -30,4 +30,18 @@ std::vector<TenantSettings> DefaultTenants() {
   return {tenant};
 }
 
+ServerConfig LocalConfig() {
+  ClassSettings local;
+  local.name = "local";
+  local.kv_guarantee = PercentOf(100);
+  local.queue.max_requests = 1 << 20;
+  local.queue.max_wait = std::chrono::hours(24 * 365);
+  ServerConfig config;
+  config.classes = {local};
+  config.default_class = local.name;
+  config.kv_cache.auto_max_contexts = 1;
+  config.scheduler.calibration_steps = 0;
+  return config;
+}
+
 }  // namespace berth

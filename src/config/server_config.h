@@ -36,13 +36,17 @@ struct ComputeSettings {
 };
 
 struct SchedulerSettings {
-  std::int64_t max_running_sequences = 64;
+  std::int32_t max_running_sequences = 64;
   std::int32_t max_batched_tokens = 2048;  // tokens in one step
+  // Steps at the start that serve nobody and teach how long steps take; deadlines are judged by it.
+  std::int32_t calibration_steps = 16;
 };
 
+// Output of a request that asks for no length.
+inline constexpr std::int32_t kDefaultOutputTokens = 256;
+
 struct RequestSettings {
-  std::int32_t default_output_tokens = 256;
-  std::int32_t max_queued_requests = 64;
+  std::int32_t default_output_tokens = kDefaultOutputTokens;  // of commands that run their own requests
   std::int32_t max_stop_strings = 16;
   std::int32_t max_stop_string_bytes = 1024;
   std::int32_t max_logit_bias = 1024;
@@ -108,7 +112,7 @@ struct ClassSettings {
   std::int32_t max_preemptions = 3;
   std::optional<std::int64_t> max_sequence_tokens;  // absent = the context
   std::optional<std::int64_t> max_output_tokens;    // absent = what the sequence leaves
-  std::int64_t default_output_tokens = 256;         // of a request that names none
+  std::int64_t default_output_tokens = kDefaultOutputTokens;
   Overload overload = Overload::kQueue;
   QueueSettings queue;
   DeadlineSettings deadline;
@@ -143,7 +147,8 @@ struct TenantSettings {
 
 enum class ReloadMode : std::uint8_t { kWatch, kSignal };
 
-// The classes and tenants of a server that was given none.
+// The classes and tenants of a server that was given none: "interactive", which answers or refuses at once, and
+// "batch", which borrows what interactive leaves idle, and is preempted for it; one tenant.
 std::vector<ClassSettings> DefaultClasses();
 std::vector<TenantSettings> DefaultTenants();
 // The name under which callers run that name no tenant, and whose limits unlisted tenants get.
@@ -163,5 +168,9 @@ struct ServerConfig {
 
   KvDtype kv_dtype() const { return kv_cache.dtype.value_or(compute.float32 ? KvDtype::kFloat32 : KvDtype::kBf16); }
 };
+
+// For a command that runs its own requests, one at a time and nobody else's: one class, "local", that has the whole
+// pool and queues whatever does not fit yet; memory for one full context; no calibration, as there is no deadline.
+ServerConfig LocalConfig();
 
 }  // namespace berth

@@ -80,7 +80,8 @@ std::string Codec::ResolveRequestId(const v1::GenerateRequest& request) const {
 }
 
 std::variant<GenerateSpec, Refusal> Codec::Decode(v1::GenerateRequest&& request, std::string request_id,
-                                                  TimePoint arrival, TimePoint call_deadline) const {
+                                                  TimePoint arrival, TimePoint call_deadline,
+                                                  const Policy& policy) const {
   GenerateSpec spec;
   spec.request_id = std::move(request_id);
   spec.arrival = arrival;
@@ -91,20 +92,68 @@ std::variant<GenerateSpec, Refusal> Codec::Decode(v1::GenerateRequest&& request,
     BERTH_RETURN_IF_REFUSED(DecodeSampling(request.sampling(), &spec.sampling));
     BERTH_RETURN_IF_REFUSED(DecodeStopping(request.stopping(), &spec.stopping));
     BERTH_RETURN_IF_REFUSED(DecodeOutput(request.output(), &spec.output));
-    BERTH_RETURN_IF_REFUSED(CheckUnserved(request));
-    return CheckModel(request.model());
+    BERTH_RETURN_IF_REFUSED(DecodeTenant(request.tenant(), policy, &spec));
+    BERTH_RETURN_IF_REFUSED(CheckModel(request.model()));
+    BERTH_RETURN_IF_REFUSED(DecodeClass(request.service_class(), policy, &spec));
+    return ApplyClass(policy.classes[static_cast<std::size_t>(spec.service_class)], &spec);
   };
   if (std::optional<Refusal> refused = decode()) return *std::move(refused);
   return spec;
 }
 
-std::optional<Refusal> Codec::CheckUnserved(const v1::GenerateRequest& request) const {
-  if (!request.service_class().empty()) return Unserved("service_class", "leave it empty");
-  if (!request.tenant().empty()) return Unserved("tenant", "leave it empty");
-  if (request.sampling().n() > 1) {
-    return Unserved("sampling.n", absl::StrCat("it is ", request.sampling().n(),
-                                               ", ask for one choice and send the request again with other seeds"));
+// Without credentials the claim counts.
+std::optional<Refusal> Codec::DecodeTenant(const std::string& name, const Policy& policy, GenerateSpec* spec) const {
+  spec->tenant = policy.default_tenant;
+  if (name.empty()) return std::nullopt;
+  const auto found = std::find_if(policy.tenants.begin(), policy.tenants.end(),
+                                  [&](const TenantPolicy& tenant) { return tenant.name == name; });
+  if (found == policy.tenants.end())
+    return Unserved("tenant", "leave it empty or name one that the server's policy lists");
+  spec->tenant = static_cast<TenantId>(found - policy.tenants.begin());
+  return std::nullopt;
+}
+
+std::optional<Refusal> Codec::DecodeClass(const std::string& name, const Policy& policy, GenerateSpec* spec) const {
+  if (name.empty()) {
+    spec->service_class = policy.default_class;
+    return std::nullopt;
   }
+  const auto matches = [&](const ClassPolicy& c) { return !c.removed && c.name == name; };
+  const auto found = std::find_if(policy.classes.begin(), policy.classes.end(), matches);
+  if (found != policy.classes.end()) {
+    spec->service_class = static_cast<ClassId>(found - policy.classes.begin());
+    return std::nullopt;
+  }
+  std::string known;
+  for (const ClassPolicy& c : policy.classes) {
+    if (!c.removed) absl::StrAppend(&known, known.empty() ? "" : ", ", c.name);
+  }
+  Refusal refusal;
+  refusal.reason = RefusalReason::kUnknownClass;
+  // The name is the caller's: bounded before it is repeated.
+  refusal.message = absl::StrCat("service_class '", std::string(CutAtCharacter(name, 128)),
+                                 "' is not known here: leave it empty or use one of ", known);
+  refusal.field = "service_class";
+  return refusal;
+}
+
+// What the request leaves open is as its class says.
+std::optional<Refusal> Codec::ApplyClass(const ClassPolicy& service_class, GenerateSpec* spec) const {
+  StoppingSpec& stopping = spec->stopping;
+  if (stopping.max_output_tokens_is_default) {
+    stopping.max_output_tokens = static_cast<std::int32_t>(service_class.default_output_tokens);
+  }
+  if (stopping.min_output_tokens < 0 || stopping.min_output_tokens > stopping.max_output_tokens) {
+    return Invalid(
+        "stopping.min_output_tokens",
+        absl::StrCat("is ", stopping.min_output_tokens, ": it must be at least 0 and at most max_output_tokens (",
+                     stopping.max_output_tokens, stopping.max_output_tokens_is_default ? " by default)" : ")"));
+  }
+  if (!service_class.default_timeout) return std::nullopt;
+  const TimePoint own = spec->arrival + *service_class.default_timeout;
+  if (own >= spec->deadline) return std::nullopt;
+  spec->deadline = own;
+  spec->partial_at_deadline = true;
   return std::nullopt;
 }
 
@@ -199,7 +248,8 @@ std::optional<Refusal> Codec::DecodeSampling(const v1::Sampling& in, SamplingSpe
   if (in.has_repetition_penalty()) out->repetition_penalty = in.repetition_penalty();
   if (in.has_presence_penalty()) out->presence_penalty = in.presence_penalty();
   if (in.has_frequency_penalty()) out->frequency_penalty = in.frequency_penalty();
-  if (in.has_n() && in.n() < 1) return Invalid("sampling.n", absl::StrCat("is ", in.n(), ": it must be at least 1"));
+  if (in.has_n()) out->n = in.n();
+  if (out->n < 1) return Invalid("sampling.n", absl::StrCat("is ", out->n, ": it must be at least 1"));
   if (out->top_k < 0) {
     return Invalid("sampling.top_k", absl::StrCat("is ", out->top_k, ": it must be at least 0 (0 = all tokens)"));
   }
@@ -240,19 +290,13 @@ std::optional<Refusal> Codec::DecodeLogitBias(const v1::Sampling& in, SamplingSp
 
 std::optional<Refusal> Codec::DecodeStopping(const v1::Stopping& in, StoppingSpec* out) const {
   out->max_output_tokens_is_default = !in.has_max_output_tokens();
-  out->max_output_tokens = in.has_max_output_tokens() ? in.max_output_tokens() : limits_.default_output_tokens;
+  out->max_output_tokens = in.max_output_tokens();
   out->min_output_tokens = in.min_output_tokens();
   out->include_stop_text = in.include_stop_text();
   out->ignore_eos = in.ignore_eos();
-  if (out->max_output_tokens < 1) {
+  if (in.has_max_output_tokens() && out->max_output_tokens < 1) {
     return Invalid("stopping.max_output_tokens",
                    absl::StrCat("is ", out->max_output_tokens, ": it must be at least 1"));
-  }
-  if (out->min_output_tokens < 0 || out->min_output_tokens > out->max_output_tokens) {
-    return Invalid(
-        "stopping.min_output_tokens",
-        absl::StrCat("is ", out->min_output_tokens, ": it must be at least 0 and at most max_output_tokens (",
-                     out->max_output_tokens, out->max_output_tokens_is_default ? " by default)" : ")"));
   }
   return DecodeStops(in, out);
 }

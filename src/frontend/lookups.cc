@@ -10,8 +10,8 @@ namespace berth {
 std::variant<v1::EstimateDemandResponse, Refusal> EstimateDemand(const FrontendParts& parts, const ServedModel& model,
                                                                  v1::EstimateDemandRequest&& request) {
   const std::string request_id = parts.codec->ResolveRequestId(request.request());
-  std::variant<GenerateSpec, Refusal> decoded =
-      parts.codec->Decode(std::move(*request.mutable_request()), request_id, parts.clock->Now(), kNoDeadline);
+  std::variant<GenerateSpec, Refusal> decoded = parts.codec->Decode(
+      std::move(*request.mutable_request()), request_id, parts.clock->Now(), kNoDeadline, *parts.engine->policy());
   if (auto* refused = std::get_if<Refusal>(&decoded)) return std::move(*refused);
   const GenerateSpec& spec = std::get<GenerateSpec>(decoded);
 
@@ -31,7 +31,8 @@ std::variant<v1::EstimateDemandResponse, Refusal> EstimateDemand(const FrontendP
     prompt_tokens = static_cast<std::int64_t>(ids->size());
   }
   response.set_prompt_tokens(prompt_tokens);
-  const std::variant<KvDemand, Refusal> estimate = parts.engine->EstimateDemand(prompt_tokens, spec.stopping);
+  const std::variant<KvDemand, Refusal> estimate =
+      parts.engine->EstimateDemand(spec.service_class, prompt_tokens, spec.sampling.n, spec.stopping);
   if (const auto* too_large = std::get_if<Refusal>(&estimate)) {
     EncodeRefusal(*too_large, response.mutable_refusal());
     return response;
@@ -96,7 +97,9 @@ std::variant<v1::GetModelInfoResponse, Refusal> GetModelInfo(const FrontendParts
   if (parts.tokenizer->bos() != kNoToken) response.set_bos_token_id(parts.tokenizer->bos());
   for (const TokenId id : parts.tokenizer->eos()) response.add_eos_token_ids(id);
   response.set_tokenizer(parts.tokenizer->description());
-  response.set_default_output_tokens(options.limits.default_output_tokens);
+  const std::shared_ptr<const Policy> policy = parts.engine->policy();
+  const ClassPolicy& default_class = policy->classes[static_cast<std::size_t>(policy->default_class)];
+  response.set_default_output_tokens(static_cast<std::int32_t>(default_class.default_output_tokens));
   response.set_server_version(BERTH_VERSION);
   return response;
 }

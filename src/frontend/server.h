@@ -13,9 +13,8 @@
 
 namespace berth {
 
-// Bounds on what a request may carry, and the defaults it gets.
+// Bounds on what a request may carry. The defaults it gets are its class's.
 struct RequestLimits {
-  std::int32_t default_output_tokens = 0;
   std::int32_t max_stop_strings = 0;
   std::int32_t max_stop_string_bytes = 0;
   std::int32_t max_logit_bias = 0;

@@ -6,7 +6,7 @@ namespace berth {
 namespace {
 
 // Units that bring the terms of a typical step near 1, so that the equations stay well conditioned.
-constexpr StepCostModel::Coefficients kUnits = {1.0, 100.0, 10.0, 1e4, 1e5};
+constexpr StepCostModel::Coefficients kUnits = {1.0, 100.0, 10.0, 1e4, 1e5, 10.0};
 constexpr double kFade = 0.995;        // per step: the window is about 200 steps
 constexpr double kPriorWeight = 0.05;  // of the prior, in steps of typical size
 constexpr double kClip = 5.0;
@@ -22,15 +22,23 @@ StepCostModel::StepCostModel(const Coefficients& prior) : coefficients_(prior) {
 }
 
 StepCostModel::Coefficients StepCostModel::Terms(const StepWork& work) {
-  return {1.0, static_cast<double>(work.prefill_tokens), static_cast<double>(work.decode_sequences),
-          static_cast<double>(work.decode_kv_tokens), static_cast<double>(work.prefill_kv_products)};
+  return {1.0,
+          static_cast<double>(work.prefill_tokens),
+          static_cast<double>(work.decode_sequences),
+          static_cast<double>(work.decode_kv_tokens),
+          static_cast<double>(work.prefill_kv_products),
+          static_cast<double>(work.swapped_blocks)};
+}
+
+double StepCostModel::Seconds(const StepWork& work, double part_of_constant) const {
+  const Coefficients terms = Terms(work);
+  double seconds = coefficients_[0] * part_of_constant;
+  for (std::size_t i = 1; i < kTerms; ++i) seconds += coefficients_[i] * terms[i];
+  return seconds;
 }
 
 Duration StepCostModel::Predict(const StepWork& work) const {
-  const Coefficients terms = Terms(work);
-  double seconds = 0.0;
-  for (std::size_t i = 0; i < kTerms; ++i) seconds += coefficients_[i] * terms[i];
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::min(seconds, 1e6)));
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::min(Seconds(work, 1.0), 1e6)));
 }
 
 void StepCostModel::Observe(const StepWork& work, Duration measured) {

@@ -46,6 +46,53 @@ TEST(PlanPoolTest, LessThanOneBlockIsRefusedWithTheRemedy) {
   EXPECT_EQ(PlanPool(ServerConfig(), kShape, 16, -5).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
+PolicyContext PoolOf(std::int32_t blocks) {
+  PolicyContext context;
+  context.pool = {blocks, 16};
+  context.context_tokens = 8192;
+  return context;
+}
+
+TEST(PlanPoolTest, AShareIsOfWhatIsFreeAndSwapSpaceIsCountedInBlocks) {
+  ServerConfig config;
+  config.kv_cache.memory = PercentOf(50);
+  config.kv_cache.host_swap_bytes = 3 * kBlockBytes + 1;
+  const absl::StatusOr<PoolPlan> plan = PlanPool(config, kShape, 16, 2'000'000);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->shape.num_blocks, 1'000'000 / kBlockBytes);
+  EXPECT_EQ(plan->shape.host_blocks, 3);
+  EXPECT_EQ(PlanPool(config, kShape, 16, -5).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(PlanPolicyTest, SequencesFollowBlocks) {
+  Diagnostics findings("");
+  const absl::StatusOr<Policy> policy = PlanPolicy(ServerConfig(), PoolOf(1000), &findings);
+  ASSERT_TRUE(policy.ok()) << policy.status();
+  EXPECT_EQ(policy->classes[0].slot_guarantee, 38);
+  EXPECT_EQ(policy->classes[1].slot_guarantee, 12);
+}
+
+TEST(PlanPolicyTest, ALocalCommandHasAnyPoolToItself) {
+  const ServerConfig config = LocalConfig();
+  for (std::int32_t blocks = 1; blocks < 20; ++blocks) {
+    Diagnostics findings("");
+    const absl::StatusOr<Policy> policy = PlanPolicy(config, PoolOf(blocks), &findings);
+    ASSERT_TRUE(policy.ok()) << policy.status();
+    EXPECT_EQ(policy->classes[0].kv_guarantee_blocks, blocks);
+    EXPECT_EQ(policy->classes[0].overload, Overload::kQueue);
+  }
+}
+
+TEST(PlanPolicyTest, FewerSequencesThanClassesWithAGuaranteeIsOneClearLine) {
+  ServerConfig config;
+  config.scheduler.max_running_sequences = 1;
+  Diagnostics findings("");
+  const absl::Status status = PlanPolicy(config, PoolOf(1000), &findings).status();
+  EXPECT_EQ(Message(status),
+            "classes: the slot_guarantee of all classes add up to 2 (interactive 1, batch 1), "
+            "scheduler.max_running_sequences is 1; lower them or raise that");
+}
+
 TEST(ModelPathTest, AGivenPathIsTakenAndAnAbsentDefaultSaysHowToGetIt) {
   ModelSettings settings;
   settings.path = "/some/model.gguf";

@@ -19,7 +19,7 @@ server: {max_queued_requests: 50, max_queued_tokens: 100000}
 classes:
   interactive:
     {priority: 100, kv_guarantee: 50%, kv_lending_limit: 20, slot_guarantee: 5, max_sequence_tokens: 512,
-     max_output_tokens: 300, overload: reject, queue: {max_requests: 10, max_tokens: 5000, max_wait: 2s},
+     max_output_tokens: 300, default_output_tokens: 100, overload: reject, queue: {max_requests: 10, max_tokens: 5000, max_wait: 2s},
      deadline: {default: 30s, require: useful_output, useful_tokens: 8}, slo: {inter_token_latency: 200ms}}
   batch: {kv_guarantee: 30kB, kv_borrowing_limit: 33.3%, preemptible: true, max_preemptions: 7, stop: hold}
 tenants:
@@ -44,6 +44,8 @@ TEST(ResolvePolicy, EveryKeyReachesItsPlace) {
   EXPECT_EQ(policy.max_queued_requests, 50);
   EXPECT_EQ(policy.max_queued_tokens, 100'000);
 
+  EXPECT_EQ(policy.default_class, 1);
+
   ASSERT_EQ(policy.classes.size(), 2u);
   const ClassPolicy& interactive = policy.classes[0];
   EXPECT_EQ(interactive.name, "interactive");
@@ -55,6 +57,8 @@ TEST(ResolvePolicy, EveryKeyReachesItsPlace) {
   EXPECT_FALSE(interactive.preemptible);
   EXPECT_EQ(interactive.max_sequence_tokens, 512);
   EXPECT_EQ(interactive.max_output_tokens, 300);
+  EXPECT_EQ(interactive.default_output_tokens, 100);
+  EXPECT_EQ(interactive.default_timeout, std::chrono::seconds(30));
   EXPECT_EQ(interactive.overload, Overload::kReject);
   EXPECT_EQ(interactive.max_queued_requests, 10);
   EXPECT_EQ(interactive.max_queued_tokens, 5000);
@@ -72,7 +76,7 @@ TEST(ResolvePolicy, EveryKeyReachesItsPlace) {
   EXPECT_EQ(batch.slot_guarantee, 32 * 30 / 100);
   EXPECT_TRUE(batch.preemptible);
   EXPECT_EQ(batch.max_preemptions, 7);
-  EXPECT_EQ(batch.max_sequence_tokens, kUnlimited);
+  EXPECT_EQ(batch.max_sequence_tokens, 2048);  // the context
   EXPECT_EQ(batch.overload, Overload::kQueue);
   EXPECT_EQ(batch.max_wait, std::chrono::seconds(60));
   EXPECT_EQ(batch.prefill_min_share, 0.125);
@@ -103,8 +107,10 @@ TEST(ResolvePolicy, WithoutAFileTwoClassesAndOneTenant) {
   EXPECT_EQ(policy->classes[0].kv_guarantee_blocks, 6000);
   EXPECT_EQ(policy->classes[0].slot_guarantee, 38);
   EXPECT_EQ(policy->classes[0].overload, Overload::kReject);
+  EXPECT_EQ(policy->default_class, 0);
   EXPECT_EQ(policy->classes[1].name, "batch");
   EXPECT_EQ(policy->classes[1].ceiling_blocks(), 10'000);
+  EXPECT_EQ(policy->classes[1].max_sequence_tokens, kUnlimited);  // no context is known
   EXPECT_EQ(policy->classes[1].slot_guarantee, 12);
   EXPECT_TRUE(policy->classes[1].preemptible);
   ASSERT_EQ(policy->tenants.size(), 1u);

@@ -15,16 +15,16 @@ namespace berth {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::StartsWith;
 
-constexpr RequestLimits kLimits{.default_output_tokens = 256,
-                                .max_stop_strings = 3,
-                                .max_stop_string_bytes = 8,
-                                .max_logit_bias = 2,
-                                .max_logprobs = 20,
-                                .max_request_id_bytes = 128};
+const RequestLimits kLimits{.max_stop_strings = 3,
+                            .max_stop_string_bytes = 8,
+                            .max_logit_bias = 2,
+                            .max_logprobs = 20,
+                            .max_request_id_bytes = 128};
 constexpr std::int32_t kContextTokens = 64;
 const TimePoint kArrival = TimePoint(std::chrono::hours(5));
 
@@ -38,7 +38,7 @@ class CodecTest : public testing::Test {
 
   std::variant<GenerateSpec, Refusal> Decode(v1::GenerateRequest request, TimePoint call_deadline = kNoDeadline) const {
     std::string id = codec_.ResolveRequestId(request);
-    return codec_.Decode(std::move(request), std::move(id), kArrival, call_deadline);
+    return codec_.Decode(std::move(request), std::move(id), kArrival, call_deadline, policy_);
   }
   GenerateSpec Accept(const v1::GenerateRequest& request, TimePoint call_deadline = kNoDeadline) const {
     auto decoded = Decode(request, call_deadline);
@@ -73,6 +73,19 @@ class CodecTest : public testing::Test {
     EXPECT_FALSE(refusal.retry_after.has_value());
   }
 
+  static Policy Classes() {
+    Policy policy;
+    for (const char* name : {"gone", "batch", "normal"}) policy.classes.emplace_back().name = name;
+    policy.classes[0].removed = true;
+    policy.classes[1].default_output_tokens = 32;
+    policy.classes[2].default_output_tokens = 256;
+    policy.default_class = 2;
+    for (const char* name : {"bert", "default"}) policy.tenants.emplace_back().name = name;
+    policy.default_tenant = 1;
+    return policy;
+  }
+
+  Policy policy_ = Classes();
   test::FakeTokenizer tokenizer_{{"twelve bytes"}};
   Codec codec_{kLimits, "tiny", kContextTokens, &tokenizer_};
 };
@@ -93,7 +106,7 @@ TEST_F(CodecTest, EveryDefaultIsTheDocumentedOne) {
   EXPECT_EQ(spec.sampling.presence_penalty, 0.0F);
   EXPECT_EQ(spec.sampling.frequency_penalty, 0.0F);
   EXPECT_TRUE(spec.sampling.logit_bias.empty());
-  EXPECT_EQ(spec.stopping.max_output_tokens, kLimits.default_output_tokens);
+  EXPECT_EQ(spec.stopping.max_output_tokens, 256);
   EXPECT_TRUE(spec.stopping.max_output_tokens_is_default);
   EXPECT_EQ(spec.stopping.min_output_tokens, 0);
   EXPECT_TRUE(spec.stopping.stop_strings.empty());
@@ -116,13 +129,15 @@ TEST_F(CodecTest, EveryFieldArrivesInTheSpec) {
     r->set_request_id("id 7~");
     r->set_model("tiny");
     r->set_parse_special_tokens(true);
+    r->set_service_class("batch");
+    r->set_tenant("default");
     v1::Sampling& sampling = *r->mutable_sampling();
     sampling.set_temperature(0.0F);
     sampling.set_top_k(40);
     sampling.set_top_p(0.5F);
     sampling.set_min_p(0.25F);
     sampling.set_seed(std::numeric_limits<std::uint64_t>::max());
-    sampling.set_n(1);
+    sampling.set_n(7);
     sampling.set_repetition_penalty(1.5F);
     sampling.set_presence_penalty(-2.0F);
     sampling.set_frequency_penalty(2.0F);
@@ -144,6 +159,9 @@ TEST_F(CodecTest, EveryFieldArrivesInTheSpec) {
   });
   EXPECT_EQ(spec.request_id, "id 7~");
   EXPECT_TRUE(spec.parse_special_tokens);
+  EXPECT_EQ(spec.service_class, 1);
+  EXPECT_EQ(spec.tenant, 1);
+  EXPECT_EQ(spec.sampling.n, 7);
   EXPECT_EQ(spec.sampling.temperature, 0.0F);
   EXPECT_EQ(spec.sampling.top_k, 40);
   EXPECT_EQ(spec.sampling.top_p, 0.5F);
@@ -337,15 +355,48 @@ TEST_F(CodecTest, LogprobCountsAreBounded) {
 }
 
 TEST_F(CodecTest, WhatIsNotServedYetIsRefusedByNameAndNeverIgnored) {
-  const auto expect = [this](const std::string& field, const std::function<void(v1::GenerateRequest*)>& change) {
-    const Refusal refusal = RefuseWith(change);
-    EXPECT_EQ(refusal.reason, RefusalReason::kUnimplemented) << field;
-    EXPECT_EQ(refusal.field, field);
-    EXPECT_THAT(refusal.message, StartsWith(field));
-  };
-  expect("service_class", [](auto* r) { r->set_service_class("batch"); });
-  expect("tenant", [](auto* r) { r->set_tenant("acme"); });
-  expect("sampling.n", [](auto* r) { r->mutable_sampling()->set_n(2); });
+  const Refusal refusal = RefuseWith([](auto* r) { r->set_tenant("acme"); });
+  EXPECT_EQ(refusal.reason, RefusalReason::kUnimplemented);
+  EXPECT_EQ(refusal.field, "tenant");
+  EXPECT_THAT(refusal.message, StartsWith("tenant"));
+}
+
+TEST_F(CodecTest, AnUnnamedClassIsTheDefaultAndAnUnknownOneIsRefusedWithThoseThereAre) {
+  EXPECT_EQ(Accept(Minimal()).service_class, 2);
+  for (const std::string name : {"other", "gone", "Batch"}) {
+    const Refusal refusal = RefuseWith([&](auto* r) { r->set_service_class(name); });
+    EXPECT_EQ(refusal.reason, RefusalReason::kUnknownClass);
+    EXPECT_EQ(refusal.field, "service_class");
+    EXPECT_THAT(refusal.message, HasSubstr("'" + name + "'"));
+    EXPECT_THAT(refusal.message, EndsWith("one of batch, normal"));
+  }
+  const Refusal refusal = RefuseWith([](auto* r) { r->set_service_class(std::string(3000, 'x')); });
+  EXPECT_LT(refusal.message.size(), 300U) << "a caller's text is repeated in bounds";
+}
+
+TEST_F(CodecTest, WhatARequestLeavesOpenIsAsItsClassSays) {
+  const auto batch = [](v1::GenerateRequest* r) { r->set_service_class("batch"); };
+  EXPECT_EQ(AcceptWith(batch).stopping.max_output_tokens, 32);
+  EXPECT_EQ(AcceptWith(batch).deadline, kNoDeadline);
+  EXPECT_THAT(RefuseWith([&](auto* r) {
+                batch(r);
+                r->mutable_stopping()->set_min_output_tokens(33);
+              }).message,
+              HasSubstr("(32 by default)"));
+
+  policy_.classes[1].default_timeout = std::chrono::seconds(10);
+  EXPECT_EQ(Accept(Minimal()).deadline, kNoDeadline) << "of another class";
+  v1::GenerateRequest request = Minimal();
+  batch(&request);
+  const GenerateSpec spec = Accept(request);
+  EXPECT_EQ(spec.deadline, kArrival + std::chrono::seconds(10));
+  EXPECT_TRUE(spec.partial_at_deadline);
+  // The earliest of all three counts.
+  const TimePoint sooner = kArrival + std::chrono::seconds(5);
+  EXPECT_EQ(Accept(request, sooner).deadline, sooner);
+  EXPECT_FALSE(Accept(request, sooner).partial_at_deadline);
+  request.mutable_timeout()->set_seconds(3);
+  EXPECT_EQ(Accept(request, sooner).deadline, kArrival + std::chrono::seconds(3));
 }
 
 TEST_F(CodecTest, FewerThanOneChoiceIsMalformed) {
