@@ -1,5 +1,6 @@
 #include "config/field.h"
 
+#include <algorithm>
 #include <array>
 #include <type_traits>
 
@@ -13,7 +14,9 @@ constexpr std::array<std::string_view, 3> kOverloadWords = {"reject", "queue", "
 constexpr std::array<std::string_view, 3> kRequireWords = {"first_token", "useful_output", "full_output"};
 constexpr std::array<std::string_view, 3> kStopWords = {"none", "hold", "drain"};
 constexpr std::array<std::string_view, 2> kReloadWords = {"watch", "signal"};
-constexpr std::array<std::string_view, 3> kDtypeWords = {"auto", "bf16", "float32"};
+constexpr std::array<std::string_view, 4> kDtypeWords = {"auto", "bf16", "int8", "float32"};
+constexpr std::array<std::optional<KvDtype>, 4> kDtypes = {std::nullopt, KvDtype::kBf16, KvDtype::kInt8,
+                                                           KvDtype::kFloat32};
 
 struct Words {
   std::span<const std::string_view> operator()(Overload*) const { return kOverloadWords; }
@@ -36,8 +39,7 @@ struct Getter {
     return static_cast<std::size_t>(*field);
   }
   std::size_t operator()(std::optional<KvDtype>* field) const {
-    if (!field->has_value()) return 0;
-    return **field == KvDtype::kBf16 ? 1 : 2;
+    return static_cast<std::size_t>(std::find(kDtypes.begin(), kDtypes.end(), *field) - kDtypes.begin());
   }
   template <typename Other>
   std::size_t operator()(Other*) const {
@@ -51,10 +53,7 @@ struct Setter {
   void operator()(E* field) const {
     *field = static_cast<E>(word);
   }
-  void operator()(std::optional<KvDtype>* field) const {
-    field->reset();
-    if (word > 0) *field = word == 1 ? KvDtype::kBf16 : KvDtype::kFloat32;
-  }
+  void operator()(std::optional<KvDtype>* field) const { *field = kDtypes[word]; }
   template <typename Other>
   void operator()(Other*) const {}
 };
