@@ -1,5 +1,6 @@
-// What decisions of the core cost with long queues and many running sequences.
+// What decisions of the core cost with long queues and many running sequences, and how fast it simulates.
 #include <benchmark/benchmark.h>
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -8,6 +9,9 @@
 #include <vector>
 
 #include "admission/admission.h"
+#include "admission/entry_desk.h"
+#include "fakes/core_loop.h"
+#include "fakes/cost_backend.h"
 #include "scheduler/scheduler.h"
 
 namespace berth {
@@ -15,22 +19,92 @@ namespace {
 
 constexpr std::int64_t kRunning = 1024;
 constexpr std::int64_t kQueued = 10000;
+constexpr Duration kStep = std::chrono::milliseconds(20);
 
-// A pool that `kRunning` requests fill, and as many queued ones as asked for behind them.
+// The thread's own time: what it is paused for on a busy machine is not the core's.
+std::chrono::nanoseconds ThreadTime() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+enum class Claims : std::uint8_t { kNone, kInWaves };
+
+// A pool that `kRunning` batch requests fill, and as many waiting ones as asked for behind them: for each that ends
+// another arrives. With claims, eight interactive requests arrive in every eighth step and take the places of batch
+// ones.
 class Crowd {
  public:
-  explicit Crowd(std::int64_t queued) : pool_({40000, 16}, 2), scheduler_(&pool_, MakePolicy()) {
-    admission_ = std::make_unique<Admission>(pool_.shape(), MakePolicy());
+  explicit Crowd(std::int64_t queued, Claims claims = Claims::kNone)
+      : queued_(queued),
+        claims_(claims),
+        policy_(MakePolicy()),
+        pool_({40000, 16}, 2),
+        desk_(policy_),
+        admission_(pool_.shape(), policy_),
+        scheduler_(&pool_, policy_) {
     for (std::int64_t i = 0; i < kRunning; ++i) Arrive(1, 300, 300);
-    while (running_ < kRunning) Step();
-    for (std::int64_t i = 0; i < queued; ++i) Arrive(i % 4 == 0 ? 0 : 1, 200 + i % 100, 400);
+    while (running() < kRunning) Step();
     for (int i = 0; i < 50; ++i) Step();
   }
   ~Crowd() {
     for (RequestKey key = 0; key < next_key_; ++key) scheduler_.Remove(key);
   }
 
-  void Arrive(ClassId c, std::int64_t prompt, std::int64_t output) {
+  // One whole plan and step. Returns what deciding and planning took, without the backend and its results.
+  std::chrono::nanoseconds Step() {
+    while (waiting() < queued_) Arrive(1, 200 + next_key_ % 200, 400 - next_key_ % 200);
+    for (int i = 0; claims_ == Claims::kInWaves && steps_ % 8 == 0 && i < 8; ++i) Arrive(0, 100, 2);
+    ++steps_;
+    const auto begin = ThreadTime();
+    const AdmissionPlan& plan = admission_.Plan(now_, kStep, scheduler_);
+    scheduler_.Commit(plan);
+    const StepPlan& step = scheduler_.PlanStep(now_);
+    const auto took = ThreadTime() - begin;
+    started_ += std::ssize(plan.admit);
+    preempted_ += std::ssize(plan.preempt);
+    result_.step = step.step;
+    result_.logits.assign(step.logit_rows.size(), {});
+    result_.busy = kStep;
+    ended_.clear();
+    for (const DrawnToken& drawn : scheduler_.ApplyStep(result_)) {
+      if (admission_.Find(drawn.key)->end_step <= admission_.plan_number() + 1) ended_.push_back(drawn.key);
+    }
+    for (const StepsLeft& moved : scheduler_.moved_ends()) {
+      admission_.SetEndStep(moved.key, admission_.plan_number() + 1 + moved.steps);
+    }
+    for (const RequestKey key : ended_) {
+      scheduler_.Remove(key);
+      admission_.Finish(key, now_, 0);
+    }
+    now_ += kStep;
+    return took;
+  }
+
+  // The whole decision on one arrival: a place in the queue, every check, and its entry into the queue, or a refusal.
+  std::chrono::nanoseconds Decide(Duration time_left) {
+    const auto begin = ThreadTime();
+    AdmissionRequest request = Request(1, 250, 200);
+    request.deadline = now_ + time_left;
+    request.needed_time = std::chrono::seconds(1);
+    std::optional<Refusal> refusal = desk_.Enter({1, request.tenant, 1, false, 250});
+    if (!refusal.has_value()) {
+      refusal = admission_.Submit(request, now_);
+      if (refusal.has_value()) desk_.Leave(1);
+    }
+    const auto took = ThreadTime() - begin;
+    refused_ += refusal.has_value() ? 1 : 0;
+    return took;
+  }
+
+  std::int64_t running() const { return admission_.running(0) + admission_.running(1); }
+  std::int64_t waiting() const { return admission_.waiting(0) + admission_.waiting(1); }
+  std::int64_t started() const { return started_; }
+  std::int64_t preempted() const { return preempted_; }
+  std::int64_t refused() const { return refused_; }
+
+ private:
+  AdmissionRequest Request(ClassId c, std::int64_t prompt, std::int64_t output) {
     AdmissionRequest request;
     request.key = next_key_++;
     request.service_class = c;
@@ -39,8 +113,12 @@ class Crowd {
     request.max_output_tokens = output;
     request.arrival = now_;
     request.service_time = std::chrono::seconds(10);
-    if (admission_->TakeTicket({c, request.tenant, 1, false, prompt}).has_value()) return;
-    if (admission_->Submit(request, now_).has_value()) return;
+    return request;
+  }
+
+  void Arrive(ClassId c, std::int64_t prompt, std::int64_t output) {
+    const AdmissionRequest request = Request(c, prompt, output);
+    if (admission_.Submit(request, now_).has_value()) return;
     ScheduledRequest scheduled;
     scheduled.key = request.key;
     scheduled.service_class = c;
@@ -51,68 +129,19 @@ class Crowd {
     scheduler_.Add(std::move(scheduled));
   }
 
-  // One whole plan and step. Returns what deciding and planning took, without the backend and its results.
-  std::chrono::nanoseconds Step() {
-    const auto begin = std::chrono::steady_clock::now();
-    const AdmissionPlan& plan = admission_->Plan(now_, std::chrono::milliseconds(20), scheduler_);
-    scheduler_.Commit(plan);
-    const StepPlan& step = scheduler_.PlanStep(now_);
-    const auto took = std::chrono::steady_clock::now() - begin;
-    running_ += static_cast<std::int64_t>(plan.admit.size());
-    result_.step = step.step;
-    result_.logits.assign(step.logit_rows.size(), {});
-    result_.busy = std::chrono::milliseconds(20);
-    ended_.clear();
-    for (const DrawnToken& drawn : scheduler_.ApplyStep(result_)) {
-      if (admission_->Find(drawn.key)->end_step <= admission_->plan_number() + 1) ended_.push_back(drawn.key);
-    }
-    for (const StepsLeft& moved : scheduler_.moved_ends()) {
-      admission_->SetEndStep(moved.key, admission_->plan_number() + 1 + moved.steps);
-    }
-    for (const RequestKey key : ended_) {
-      scheduler_.Remove(key);
-      admission_->Finish(key, now_, 0);
-      --running_;
-    }
-    now_ += std::chrono::milliseconds(20);
-    return took;
-  }
-
-  // The verdict on one arrival.
-  std::chrono::nanoseconds Decide() {
-    const auto begin = std::chrono::steady_clock::now();
-    AdmissionRequest request;
-    request.key = next_key_;
-    request.prompt_tokens = 250;
-    request.max_output_tokens = 200;
-    request.arrival = now_;
-    request.deadline = now_ + std::chrono::seconds(30);
-    request.needed_time = std::chrono::seconds(1);
-    const bool refused = admission_->TakeTicket({0, 0, 1, false, 250}).has_value();
-    benchmark::DoNotOptimize(refused);
-    if (!refused) {
-      auto verdict = admission_->Judge(request, now_);
-      benchmark::DoNotOptimize(verdict);
-      admission_->ReturnTicket(0);
-    }
-    return std::chrono::steady_clock::now() - begin;
-  }
-
-  std::int64_t running() const { return running_; }
-
- private:
   static Policy MakePolicy() {
     Policy policy;
     policy.classes.resize(2);
     policy.classes[0].name = "interactive";
     policy.classes[0].priority = 9;
-    policy.classes[0].kv_guarantee_blocks = 100;
-    policy.classes[0].slot_guarantee = 0;
+    policy.classes[0].kv_guarantee_blocks = 4000;
+    policy.classes[0].slot_guarantee = 100;
     policy.classes[1].name = "batch";
     policy.classes[1].kv_borrowing_limit_blocks = 40000;
     policy.classes[1].preemptible = true;
+    policy.classes[1].max_preemptions = 1000;
     for (ClassPolicy& c : policy.classes) {
-      c.max_queued_requests = 2 * kQueued;
+      c.max_queued_requests = 100 * kQueued;
       c.max_wait = std::chrono::hours(10);
     }
     policy.tenants.resize(8);
@@ -121,15 +150,22 @@ class Crowd {
     return policy;
   }
 
+  const std::int64_t queued_;
+  const Claims claims_;
+  const Policy policy_;
   BlockPool pool_;
+  EntryDesk desk_;
+  Admission admission_;
   Scheduler scheduler_;
-  std::unique_ptr<Admission> admission_;
   SamplingSpec sampling_;
   StepResult result_;
   std::vector<RequestKey> ended_;
   TimePoint now_{};
   RequestKey next_key_ = 0;
-  std::int64_t running_ = 0;
+  std::int64_t steps_ = 0;
+  std::int64_t started_ = 0;
+  std::int64_t preempted_ = 0;
+  std::int64_t refused_ = 0;
 };
 
 void Report(benchmark::State& state, std::vector<std::chrono::nanoseconds> times) {
@@ -142,22 +178,85 @@ void Report(benchmark::State& state, std::vector<std::chrono::nanoseconds> times
   state.counters["p99_us"] = us(0.99);
 }
 
-void PlanStep(benchmark::State& state) {
-  Crowd crowd(state.range(0));
+void MeasureSteps(benchmark::State& state, Crowd* crowd) {
+  const std::int64_t started = crowd->started();
+  const std::int64_t preempted = crowd->preempted();
   std::vector<std::chrono::nanoseconds> times;
-  for (auto _ : state) times.push_back(crowd.Step());
-  state.counters["running"] = static_cast<double>(crowd.running());
+  times.reserve(static_cast<std::size_t>(state.max_iterations));
+  for (auto _ : state) times.push_back(crowd->Step());
+  const auto steps = static_cast<double>(times.size());
+  state.counters["running"] = static_cast<double>(crowd->running());
+  state.counters["waiting"] = static_cast<double>(crowd->waiting());
+  state.counters["starts_a_step"] = static_cast<double>(crowd->started() - started) / steps;
+  state.counters["preemptions_a_step"] = static_cast<double>(crowd->preempted() - preempted) / steps;
   Report(state, std::move(times));
 }
-BENCHMARK(PlanStep)->Arg(0)->Arg(1000)->Arg(kQueued)->Iterations(200)->Unit(benchmark::kMicrosecond);
 
+void PlanStep(benchmark::State& state) {
+  Crowd crowd(state.range(0));
+  MeasureSteps(state, &crowd);
+}
+BENCHMARK(PlanStep)->Arg(100)->Arg(1000)->Arg(kQueued)->Iterations(1000)->Unit(benchmark::kMicrosecond);
+
+void PlanStepWithClaims(benchmark::State& state) {
+  Crowd crowd(state.range(0), Claims::kInWaves);
+  MeasureSteps(state, &crowd);
+}
+BENCHMARK(PlanStepWithClaims)->Arg(1000)->Arg(kQueued)->Iterations(1000)->Unit(benchmark::kMicrosecond);
+
+// Range: how many wait, and the seconds left until the deadline; 1 s is too little.
 void Decide(benchmark::State& state) {
   Crowd crowd(state.range(0));
   std::vector<std::chrono::nanoseconds> times;
-  for (auto _ : state) times.push_back(crowd.Decide());
+  times.reserve(static_cast<std::size_t>(state.max_iterations));
+  for (auto _ : state) times.push_back(crowd.Decide(std::chrono::seconds(state.range(1))));
+  state.counters["refused"] = static_cast<double>(crowd.refused()) / static_cast<double>(times.size());
   Report(state, std::move(times));
 }
-BENCHMARK(Decide)->Arg(1000)->Arg(kQueued)->Iterations(20000)->Unit(benchmark::kMicrosecond);
+BENCHMARK(Decide)
+    ->Args({1000, 1000000})
+    ->Args({kQueued, 1000000})
+    ->Args({kQueued, 1})
+    ->Iterations(5000)
+    ->Unit(benchmark::kMicrosecond);
+
+// Waves of requests, all of which start at once and run to their end. Range: their output tokens, and whether the time
+// in which nothing is decided is jumped over.
+void Simulate(benchmark::State& state) {
+  const bool jumps = state.range(1) != 0;
+  constexpr std::int64_t kWave = 256;
+  const KvPoolShape pool{40000, 16};
+  Policy policy;
+  policy.classes.resize(1);
+  policy.classes[0].name = "only";
+  policy.classes[0].kv_guarantee_blocks = pool.num_blocks;
+  policy.classes[0].slot_guarantee = kWave;
+  policy.classes[0].max_queued_requests = kWave;
+  policy.tenants.resize(1);
+  policy.max_running_sequences = kWave;
+  policy.max_batched_tokens = kWave * 64;
+  test::CostBackend backend(pool);
+  test::CoreLoop loop(pool, policy, &backend);
+  TimePoint now{};
+  test::LoopRequest request;
+  request.prompt.resize(64);
+  request.max_output_tokens = state.range(0);
+  std::int64_t requests = 0;
+  for (auto _ : state) {
+    for (std::int64_t i = 0; i < kWave; ++i) {
+      std::iota(request.prompt.begin(), request.prompt.end(), static_cast<TokenId>(100 * i));
+      loop.Arrive(request, now);
+    }
+    while (loop.Tick(now)) {
+      now += kStep;
+      if (jumps) now += kStep * loop.SkipQuiet(now, kStep);
+    }
+    requests += std::ssize(loop.ended());
+    loop.mutable_ended()->clear();
+  }
+  state.SetItemsProcessed(requests);
+}
+BENCHMARK(Simulate)->ArgsProduct({{8, 32, 128, 512}, {0, 1}})->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace berth

@@ -54,7 +54,7 @@ struct ClassPolicy {
   std::optional<Duration> inter_token_slo;
   double prefill_min_share = 0.0;  // of a step's token budget, [0, 1]
   ClassStop stop = ClassStop::kNone;
-  bool removed = false;  // gone from the policy; keeps its index and drains with no guarantee
+  bool removed = false;  // gone from the policy; keeps its index, has and borrows nothing, and what runs of it finishes
 
   std::int64_t ceiling_blocks() const { return kv_guarantee_blocks + kv_borrowing_limit_blocks; }
 };

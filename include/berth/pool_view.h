@@ -27,6 +27,10 @@ class PoolView {
   // Tokens that a running request has computed and would have to compute again.
   virtual std::int64_t RecomputeTokens(RequestKey request) const = 0;
 
+  // What a request that has started, running or parked, counts against its tenant's token rate so far: its prompt and
+  // the tokens drawn, over all choices.
+  virtual std::int64_t UsedTokens(RequestKey request) const = 0;
+
   // Steps from its start until a waiting request has ended at the latest, if it finds so many cached blocks.
   virtual std::int64_t StepsToFinish(RequestKey request, std::int64_t cached_blocks) const = 0;
 };

@@ -13,10 +13,11 @@ std::int32_t AttentionStride(std::int32_t head_dim) {
   return (head_dim + kVectorFloats - 1) / kVectorFloats * kVectorFloats;
 }
 
-// As attention_impl.h divides it: queries, scores, transposed keys, values.
+// As attention_impl.h divides it: queries, scores, scales of keys and values, transposed keys, values.
 std::size_t AttentionScratchFloats(std::int32_t head_dim) {
   const auto stride = static_cast<std::size_t>(AttentionStride(head_dim));
-  return kAttentionMaxRows * (stride + kAttentionChunkTokens) + 2 * kAttentionChunkTokens * stride;
+  return kAttentionMaxRows * (stride + kAttentionChunkTokens) +
+         2 * (kAttentionChunkTokens * stride + kAttentionChunkTokens + kVectorFloats);
 }
 
 const AttentionKernels& GetAttentionKernels(CpuLevel level) {

@@ -1,10 +1,10 @@
 // Paged causal attention of one KV head for a few query tokens of one sequence.
 //
-// The arithmetic is fixed: the positions of a sequence are cut into chunks of 256 at absolute positions (0-255,
-// 256-511,
-// ...); each chunk gives a partial (largest score, sum of exponentials, weighted sum of values) in one order of
-// operations; partials are merged by their maxima in ascending order. A query token's result depends on its own query
-// and on K and V as stored, never on the other tokens of the tile, the block ids or the thread.
+// The arithmetic is fixed: the positions of a sequence are cut into chunks of 256 at absolute positions (from 0, from
+// 256 and so on); each chunk gives a partial (largest score, sum of exponentials, weighted sum of values) in one order
+// of operations; partials are merged by their maxima in ascending order. An int8 key's scale multiplies the sum of its
+// codes' products with the query, an int8 value's scale the value's weight. A query token's result depends on its own
+// query and on K and V as stored, never on the other tokens of the tile, the block ids or the thread.
 //
 // Raw pointers, no checks: the caller (src/runner) validates. Thread-safe: no state.
 #pragma once
@@ -21,7 +21,9 @@ inline constexpr std::int32_t kAttentionChunkTokens = 256;
 inline constexpr std::int32_t kAttentionMaxRows = 48;
 inline constexpr std::int32_t kAttentionMaxHeadDim = 256;  // a multiple of 16
 
-enum class KvElement : std::uint8_t { kF32, kBF16 };
+// How a key's or value's elements are stored. kInt8: codes of one scale, a float16 that belongs to this token and KV
+// head.
+enum class KvElement : std::uint8_t { kF32, kBF16, kInt8 };
 
 // Row r of a tile is head r % group of token r / group.
 struct AttentionTile {
@@ -36,6 +38,10 @@ struct AttentionTile {
   const std::byte* k = nullptr;  // this layer's keys at this KV head in block 0; tokens of a block lie head_dim apart
   const std::byte* v = nullptr;
   std::int64_t block_stride = 0;  // elements from a block to the next
+  // kInt8: scales of block 0's keys and values at this KV head, one per token; a block's lie block_stride / head_dim
+  // after those of the block before.
+  const std::uint16_t* k_scales = nullptr;
+  const std::uint16_t* v_scales = nullptr;
   const std::int32_t* block_ids = nullptr;
   std::int32_t block_tokens = 0;  // a power of two ≤ 256
 };

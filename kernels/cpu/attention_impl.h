@@ -17,17 +17,21 @@ constexpr float kMinusInfinity = -__builtin_inff();
 inline int Smaller(int a, int b) { return a < b ? a : b; }
 
 struct ChunkScratch {
-  float* q;       // [kAttentionMaxRows][stride], scaled, zero beyond head_dim
-  float* scores;  // [kAttentionMaxRows][kChunk]
-  float* keys;    // [kChunk / kLanes][stride][kLanes]
-  float* values;  // [kChunk][stride]
+  float* q;         // [kAttentionMaxRows][stride], scaled, zero beyond head_dim
+  float* scores;    // [kAttentionMaxRows][kChunk]
+  float* k_scales;  // [kChunk + kLanes], of int8 keys; small blocks' are stored by whole vectors
+  float* v_scales;  // [kChunk + kLanes]
+  float* keys;      // [kChunk / kLanes][stride][kLanes]
+  float* values;    // [kChunk][stride]
 };
 
 inline ChunkScratch DivideScratch(float* scratch, int stride) {
   ChunkScratch s;
   s.q = scratch;
   s.scores = s.q + kAttentionMaxRows * stride;
-  s.keys = s.scores + kAttentionMaxRows * kChunk;
+  s.k_scales = s.scores + kAttentionMaxRows * kChunk;
+  s.v_scales = s.k_scales + kChunk + kLanes;
+  s.keys = s.v_scales + kChunk + kLanes;
   s.values = s.keys + kChunk * stride;
   return s;
 }
@@ -255,7 +259,24 @@ inline void ScaleQueries(const AttentionTile& tile, int stride, float* q) {
   }
 }
 
-template <typename Element>
+// The chunk's scales in order of position, and zeros up to a whole vector.
+inline void LoadScales(const AttentionTile& tile, int begin, int count, const ChunkScratch& s) {
+  const std::int64_t block_stride = tile.block_stride / tile.head_dim;
+  for (int t = 0; t < count; t += Smaller(tile.block_tokens, count - t)) {
+    const std::int64_t block = tile.block_ids[(begin + t) / tile.block_tokens] * block_stride;
+    const int n = Smaller(tile.block_tokens, count - t);
+    for (int i = 0; i < n; i += kLanes) {
+      Store(s.k_scales + t + i, LoadUpTo(Halves{tile.k_scales + block + i}, n - i));
+      Store(s.v_scales + t + i, LoadUpTo(Halves{tile.v_scales + block + i}, n - i));
+    }
+  }
+}
+
+inline void MultiplyInto(const float* factors, int count, float* x) {
+  for (int t = 0; t < count; t += kLanes) Store(x + t, Mul(Load(x + t), Load(factors + t)));
+}
+
+template <typename Element, bool kScaled>
 void AttendChunkOf(const AttentionTile& tile, std::int32_t chunk, float* scratch, const AttentionPartial& out) {
   const int begin = chunk * kChunk;
   const int count = Smaller(kChunk, tile.first_position + tile.num_tokens - begin);
@@ -281,6 +302,10 @@ void AttendChunkOf(const AttentionTile& tile, std::int32_t chunk, float* scratch
   } else {
     ScoreAllDirect(s, rows, k, offset, count, head_dim, stride);
   }
+  if constexpr (kScaled) {
+    LoadScales(tile, begin, count, s);
+    for (int r = 0; r < rows; ++r) MultiplyInto(s.k_scales, count, s.scores + r * kChunk);
+  }
 
   int limit[kAttentionMaxRows];  // positions of the chunk that the row attends
   for (int r = 0; r < rows; ++r) {
@@ -291,6 +316,7 @@ void AttendChunkOf(const AttentionTile& tile, std::int32_t chunk, float* scratch
       out.sum[r] = 0.0F;
     } else {
       Softmax(s.scores + r * kChunk, limit[r], &out.max[r], &out.sum[r]);
+      if constexpr (kScaled) MultiplyInto(s.v_scales, limit[r], s.scores + r * kChunk);
     }
   }
 
@@ -308,10 +334,13 @@ void AttendChunkOf(const AttentionTile& tile, std::int32_t chunk, float* scratch
 }
 
 void AttendChunk(const AttentionTile& tile, std::int32_t chunk, float* scratch, const AttentionPartial& out) {
-  if (tile.element == KvElement::kF32) {
-    AttendChunkOf<float>(tile, chunk, scratch, out);
-  } else {
-    AttendChunkOf<std::uint16_t>(tile, chunk, scratch, out);
+  switch (tile.element) {
+    case KvElement::kF32:
+      return AttendChunkOf<float, false>(tile, chunk, scratch, out);
+    case KvElement::kBF16:
+      return AttendChunkOf<std::uint16_t, false>(tile, chunk, scratch, out);
+    case KvElement::kInt8:
+      return AttendChunkOf<std::int8_t, true>(tile, chunk, scratch, out);
   }
 }
 

@@ -26,6 +26,9 @@ struct OpsKernels {
   void (*add)(const float* x, std::int32_t n, float* y);
   // Rounded to nearest, ties to even; a NaN stays one.
   void (*to_bf16)(const float* x, std::int32_t n, std::uint16_t* y);
+  // x ≈ scale · code, codes from -127 to 127. The scale is a float16: max |x| / 127, at most 65504, rounded up, so that
+  // |x - scale · code| ≤ scale / 2 where max |x| ≤ 127 · 65504. With an infinity or a NaN in x the scale is a NaN.
+  void (*to_int8)(const float* x, std::int32_t n, std::int8_t* codes, std::uint16_t* scale);
 };
 
 // REQUIRES: level ≤ DetectCpuLevel().

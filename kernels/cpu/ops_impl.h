@@ -60,17 +60,61 @@ void AddRow(const float* x, std::int32_t n, float* y) {
   for (int i = 0; i < n; ++i) y[i] += x[i];
 }
 
+inline std::uint32_t BitsOf(float x) {
+  std::uint32_t bits;
+  __builtin_memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+inline float FloatOf(std::uint32_t bits) {
+  float x;
+  __builtin_memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
 void ToBf16(const float* x, std::int32_t n, std::uint16_t* y) {
   for (int i = 0; i < n; ++i) {
-    std::uint32_t bits;
-    __builtin_memcpy(&bits, x + i, sizeof bits);
+    const std::uint32_t bits = BitsOf(x[i]);
     const std::uint32_t rounded = bits + 0x7FFFU + ((bits >> 16) & 1U);
     const bool is_nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
     y[i] = static_cast<std::uint16_t>((is_nan ? bits | 0x400000U : rounded) >> 16);
   }
 }
 
-constexpr OpsKernels kOpsKernels = {RmsNorm, RopeAdjacent, RopeHalves, SwiGlu, AddRow, ToBf16};
+// The least float16 that is not below x. REQUIRES: 0 ≤ x ≤ 65504.
+inline std::uint16_t ToHalfRoundedUp(float x) {
+  const std::uint32_t bits = BitsOf(x);
+  if (x >= 0x1p-14F) return static_cast<std::uint16_t>((bits - (112U << 23) + 0x1FFFU) >> 13);
+  const float units = x * 0x1p24F;  // of the subnormals; exact
+  const auto whole = static_cast<std::uint32_t>(units);
+  return static_cast<std::uint16_t>(static_cast<float>(whole) < units ? whole + 1 : whole);
+}
+
+void ToInt8(const float* x, std::int32_t n, std::int8_t* codes, std::uint16_t* scale) {
+  // Magnitudes compared as bit patterns: an infinity or a NaN is then the largest instead of being lost.
+  std::uint32_t max_bits = 0;
+  for (int i = 0; i < n; ++i) {
+    const std::uint32_t magnitude = BitsOf(x[i]) & 0x7FFFFFFFU;
+    max_bits = magnitude > max_bits ? magnitude : max_bits;
+  }
+  const float wanted = FloatOf(max_bits) / 127.0F;
+  if (max_bits >= 0x7F800000U || max_bits == 0) {
+    *scale = max_bits == 0 ? 0 : 0x7E00U;
+    for (int i = 0; i < n; ++i) codes[i] = 0;
+    return;
+  }
+  *scale = ToHalfRoundedUp(wanted < 65504.0F ? wanted : 65504.0F);
+  const float inverse = 1.0F / First(LoadUpTo(Halves{scale}, 1));
+  for (int i = 0; i < n; ++i) {
+    float code = x[i] * inverse;
+    code = code > 127.0F ? 127.0F : code;
+    code = code < -127.0F ? -127.0F : code;
+    // Adding 1.5 · 2²³ rounds to the nearest integer, ties to even, and leaves it in the lowest bits.
+    codes[i] = static_cast<std::int8_t>(BitsOf(code + 12582912.0F));
+  }
+}
+
+constexpr OpsKernels kOpsKernels = {RmsNorm, RopeAdjacent, RopeHalves, SwiGlu, AddRow, ToBf16, ToInt8};
 
 }  // namespace
 }  // namespace berth::cpu

@@ -40,6 +40,7 @@ Admission::Admission(const KvPoolShape& pool, const Policy& policy)
 Admission::~Admission() = default;
 
 void Admission::SetPolicy(const Policy& policy) {
+  settled_ = false;
   sheddable_.clear();  // its order depends on the policy
   policy_ = policy;
   ledger_.SetPolicy(policy);
@@ -72,6 +73,7 @@ void Admission::SetPolicy(const Policy& policy) {
       refusal = Refusal();
       refusal.reason = RefusalReason::kClassOnHold;
       refusal.message = "class '" + class_policy(r->request.service_class).name + "' is draining; retry later";
+      refusal.retry_after = RetryAfter(r->request.service_class);
     }
     ended_between_plans_.push_back({r->request.key, std::move(refusal)});
     EndWaiting(r);
@@ -143,6 +145,7 @@ void Admission::CountRunning(const RequestState& r, double sign) {
 }
 
 void Admission::Cancel(RequestKey key, RefusalReason reason) {
+  settled_ = false;
   RequestState* r = Lookup(key);
   if (r == nullptr) return;
   if (!r->ending) ending_.push_back(key);
@@ -195,6 +198,7 @@ std::optional<Refusal> Admission::WhyItEnds(const RequestState& r) const {
       refusal.message = "was preempted and then waited longer than max_wait of class '" + c.name + "'; retry later";
     }
     refusal.limit_name = "max_wait";
+    refusal.retry_after = RetryAfter(r.request.service_class);
     return refusal;
   }
   if (r.ending) return BeyondReachRefusal(r, r.ending_reason);
@@ -241,6 +245,7 @@ void Admission::EndDue() {
     if (!why.has_value()) continue;
     plan_.end.push_back({key, *std::move(why)});
     if (r->phase == Phase::kRunning) {
+      RefundRate(*r);
       EndRunning(r);
     } else {
       EndWaiting(r);
@@ -250,8 +255,15 @@ void Admission::EndDue() {
 
 void Admission::EndWaiting(RequestState* r) {
   LeaveLine(r);
-  tenants_[Index(r->request.tenant)].rate.Refund(RateTokens(r->request));
+  RefundRate(*r);
   Forget(r);
+}
+
+// A request that ends before it is complete pays for what it used: nothing, where it never started.
+void Admission::RefundRate(const RequestState& r) {
+  if (r.rate_tokens <= 0.0) return;
+  const std::int64_t used = r.started_plan < 0 ? 0 : view_->UsedTokens(r.request.key);
+  tenants_[Index(r.request.tenant)].rate.Refund(r.rate_tokens - static_cast<double>(used));
 }
 
 void Admission::EndRunning(RequestState* r) {
@@ -297,7 +309,22 @@ const AdmissionPlan& Admission::Plan(TimePoint now, Duration step_time, const Po
   RefuseWhatDidNotStart();
   DropPreparations();
   view_ = nullptr;
+  settled_ = plan_.end.empty() && plan_.preempt.empty() && plan_.admit.empty();
   return plan_;
+}
+
+TimePoint Admission::QuietUntil() {
+  if (!settled_) return TimePoint::min();
+  TimePoint until = expiries_.empty() ? TimePoint::max() : expiries_.begin()->first;
+  for (ClassId c = 0; c < std::ssize(policy_.classes); ++c) {
+    const RequestState* r = First(c);
+    if (r == nullptr) continue;
+    // Half its max_wait before it is promoted; and what is promoted depends on the time.
+    const TimePoint since = r->phase == Phase::kQueued ? r->request.arrival : r->parked_since;
+    const TimePoint promoted = since + class_policy(c).max_wait / 2;
+    until = std::min(until, promoted <= now_ ? TimePoint::min() : promoted);
+  }
+  return until;
 }
 
 void Admission::RefuseWhatDidNotStart() {
@@ -330,7 +357,8 @@ Refusal Admission::CapacityRefusal(RequestState* r) {
     refusal.asked = r->entry.blocks;
   }
   refusal.message = "class '" + class_policy(c).name + "' has no room for the request now; retry later";
-  if (const auto start = FindReservedStart(r)) refusal.retry_after = step_time_ * (start->step - plan_number_);
+  const auto start = FindReservedStart(r);
+  refusal.retry_after = start.has_value() ? step_time_ * (start->step - plan_number_) : RetryAfter(c);
   return refusal;
 }
 
@@ -345,7 +373,10 @@ void Admission::Finish(RequestKey key, TimePoint now, std::int64_t tokens) {
   RequestState* r = Lookup(key);
   BERTH_CHECK(r != nullptr && r->phase == Phase::kRunning);
   now_ = now;
-  tenants_[Index(r->request.tenant)].rate.Refund(RateTokens(r->request) - static_cast<double>(tokens));
+  settled_ = false;
+  if (r->rate_tokens > 0.0) {
+    tenants_[Index(r->request.tenant)].rate.Refund(r->rate_tokens - static_cast<double>(tokens));
+  }
   EndRunning(r);
 }
 
@@ -357,6 +388,7 @@ std::int64_t Admission::BlocksAfterEndChoice(RequestKey key) const {
 
 std::int64_t Admission::EndChoice(RequestKey key, std::span<const BlockId> released, TimePoint now) {
   const std::int64_t blocks = BlocksAfterEndChoice(key);
+  settled_ = false;
   RequestState* r = Lookup(key);
   r->used_block_seconds += static_cast<double>(r->entry.blocks) * ToSeconds(now - r->used_since);
   r->used_since = now;
@@ -373,6 +405,7 @@ void Admission::SetEndStep(RequestKey key, std::int64_t end_step) {
   RequestState* r = Lookup(key);
   BERTH_CHECK(r != nullptr && r->phase == Phase::kRunning);
   if (r->end_step == end_step) return;
+  settled_ = false;
   release_schedule_.erase({r->end_step, key});
   release_schedule_.insert({end_step, key});
   CountRunning(*r, -1.0);

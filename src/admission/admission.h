@@ -36,27 +36,23 @@ class Admission {
   Admission(const KvPoolShape& pool, const Policy& policy);
   ~Admission();
 
-  // The policy changes between two plans. What runs goes on; what waits and can no longer start ends in the next plan.
+  // The policy changes between two plans. What runs goes on; what is queued and can no longer start ends now, as
+  // TakeEnded tells; what is parked and can no longer start ends in the next plan.
   // REQUIRES: valid for the pool; classes and tenants keep their index, those that are gone are marked removed.
   void SetPolicy(const Policy& policy);
   const Policy& policy() const { return policy_; }
 
-  // First half of a verdict, before tokenizing: takes a place in the class's queue, or says why not. Each place taken
-  // is used up by one Submit or given back by one ReturnTicket, so that however many arrive at once no bound is
-  // exceeded.
-  std::optional<Refusal> TakeTicket(const Arrival& arrival);
-  void ReturnTicket(ClassId c);
-
-  // Second half, with a ticket: takes the request in, to wait for the next plan, or says why not. The ticket is used up
-  // either way. Others may be shed for it: the next plan ends them.
-  // REQUIRES: the key is greater than every earlier one; 1 ≤ n ≤ max_running_sequences.
+  // The verdict on a request that EntryDesk let in: takes it in, to wait for the next plan, or says why not. Others may
+  // be shed for it: TakeEnded tells them.
+  // REQUIRES: the key is greater than every earlier one; n is what the desk let in.
   std::optional<Refusal> Submit(const AdmissionRequest& request, TimePoint now);
 
   // What Submit would say now, changing nothing.
   std::optional<Refusal> Judge(const AdmissionRequest& request, TimePoint now) const;
 
-  // Newcomers are refused with DRAINING from now on; what waits and runs goes on.
-  void StartDraining() { draining_ = true; }
+  // What waited and was ended since the last plan by SetPolicy or shed by Submit. The next plan tells what was not
+  // taken.
+  std::vector<AdmissionPlan::Ending> TakeEnded() { return std::exchange(ended_between_plans_, {}); }
 
   // Ends the request in the next plan, waiting or running. Unknown keys are ignored.
   void Cancel(RequestKey key, RefusalReason reason = RefusalReason::kCancelledByClient);
@@ -75,6 +71,14 @@ class Admission {
   void SetEndStep(RequestKey key, std::int64_t end_step);
   std::int64_t plan_number() const { return plan_number_; }
 
+  // Until when plans would decide nothing, if nothing arrives, ends, is cancelled or changed meanwhile: the past, where
+  // the next one may.
+  TimePoint QuietUntil();
+  // So many plans that decided nothing count as made. REQUIRES: they are over by QuietUntil().
+  void SkipPlans(std::int64_t plans) { plan_number_ += plans; }
+
+  // What a caller refused for the class's sake is told, as of the last plan: when the class's first request starts.
+  Duration RetryAfter(ClassId c) const;
   // What a request would reserve.
   std::int64_t WorstBlocksOf(const AdmissionRequest& request) const;
 
@@ -89,7 +93,6 @@ class Admission {
   struct ClassState {
     WaitingLine line;
     std::vector<RequestState*> running;
-    std::int64_t tickets = 0;
     std::int64_t waiting_tokens = 0;  // prompt + output of what waits
     DeadlineSums waiting_service;     // block-seconds of what waits, by deadline
     double running_blocks = 0.0;      // sums over what runs: blocks, and blocks · end step
@@ -125,7 +128,6 @@ class Admission {
   bool MakesRoom(const AdmissionRequest& request) const;
   void ShedFor(const AdmissionRequest& request);
   Duration PredictedWait(const AdmissionRequest& request) const;
-  Duration RetryAfter(ClassId c) const;
   static double RateTokens(const AdmissionRequest& request);
 
   // admission.cc: requests' lives.
@@ -140,6 +142,7 @@ class Admission {
   Refusal BeyondReachRefusal(const RequestState& r, RefusalReason reason) const;
   void EndWaiting(RequestState* r);
   void EndRunning(RequestState* r);
+  void RefundRate(const RequestState& r);
   void Forget(RequestState* r);
   void RefuseWhatDidNotStart();
   void SettleService(RequestState* r);
@@ -184,7 +187,7 @@ class Admission {
   std::set<std::pair<std::int64_t, RequestKey>> release_schedule_;  // end step and key of what runs
   std::set<std::pair<TimePoint, RequestKey>> expiries_;
   std::vector<RequestKey> ending_;                          // to end in the next plan
-  std::vector<AdmissionPlan::Ending> ended_between_plans_;  // told by the next plan
+  std::vector<AdmissionPlan::Ending> ended_between_plans_;  // not yet told
   std::vector<RequestKey> rejecting_;  // queued since the last plan and refused if the next one does not start them
 
   // What may be shed, the first to go first.
@@ -193,9 +196,10 @@ class Admission {
     const Policy* policy;
   };
   std::set<RequestState*, ShedOrder> sheddable_;
-  std::int64_t queued_requests_ = 0;  // of all classes, tickets included
+  std::int64_t queued_requests_ = 0;  // of all classes
   std::int64_t queued_tokens_ = 0;
-  bool draining_ = false;
+
+  bool settled_ = false;  // nothing has happened since the last plan, and that decided nothing
 
   // Of the plan in the making.
   std::int64_t plan_number_ = 0;

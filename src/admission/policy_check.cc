@@ -75,8 +75,9 @@ absl::Status ValidatePolicy(const Policy& policy, const KvPoolShape& pool) {
     if (!c.removed && !names.insert(c.name).second) {
       return absl::InvalidArgumentError(absl::StrCat("classes.", c.name, " is there twice"));
     }
-    if (c.removed && c.kv_guarantee_blocks + c.slot_guarantee > 0) {
-      return absl::InvalidArgumentError(absl::StrCat("classes.", c.name, " is removed and cannot keep a guarantee"));
+    if (c.removed && c.ceiling_blocks() + c.slot_guarantee > 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("classes.", c.name, " is removed and can neither keep a guarantee nor borrow"));
     }
     guaranteed += c.kv_guarantee_blocks;
     slots += c.slot_guarantee;

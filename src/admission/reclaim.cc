@@ -90,7 +90,9 @@ void Admission::Preempt(RequestState* r) {
     refusal.limit_name = "max_preemptions";
     refusal.limit = r->max_preemptions;
     refusal.asked = r->preemptions + 1;
+    refusal.retry_after = RetryAfter(r->request.service_class);
     plan_.too_often.push_back({key, std::move(refusal)});
+    RefundRate(*r);
     EndRunning(r);
     return;
   }

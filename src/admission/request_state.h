@@ -37,6 +37,7 @@ struct RequestState {
   TimePoint parked_since{};
   Duration parked_total{};  // of earlier parkings
 
+  double rate_tokens = 0.0;            // charged to its tenant's token rate when it was taken in
   double charged_block_seconds = 0.0;  // to the tenant's counter, for the current run
   double used_block_seconds = 0.0;     // of the current run, up to used_since
   TimePoint used_since{};

@@ -37,6 +37,7 @@ class TokenRate {
     return std::nullopt;
   }
 
+  bool limits() const { return per_second_.has_value(); }
   void Refund(double tokens) { level_ = std::min(burst_, level_ + tokens); }
 
  private:

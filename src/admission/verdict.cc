@@ -5,102 +5,32 @@
 #include <utility>
 
 #include "admission/admission.h"
+#include "admission/entry_desk.h"
+#include "admission/refusals.h"
 #include "base/check.h"
 #include "base/planted_bug.h"
 
 namespace berth {
 namespace {
 
-Refusal LimitRefusal(RefusalReason reason, std::string message, const char* limit_name, std::int64_t limit,
-                     std::int64_t asked) {
-  Refusal refusal;
-  refusal.reason = reason;
-  refusal.message = std::move(message);
-  refusal.limit_name = limit_name;
-  refusal.limit = limit;
-  refusal.asked = asked;
-  return refusal;
-}
-
 std::int64_t Milliseconds(Duration d) { return std::chrono::duration_cast<std::chrono::milliseconds>(d).count(); }
 
 }  // namespace
 
-std::optional<Refusal> Admission::TakeTicket(const Arrival& arrival) {
-  Refusal refusal;
-  if (draining_) {
-    refusal.reason = RefusalReason::kDraining;
-    refusal.message = "the server is draining; use another one";
-    return refusal;
-  }
-  if (arrival.n < 1 || arrival.n > policy_.max_running_sequences) {
-    refusal = LimitRefusal(RefusalReason::kInvalidRequest, "n must be at least 1 and at most what the server can run",
-                           "max_running_sequences", policy_.max_running_sequences, arrival.n);
-    refusal.field = "sampling.n";
-    return refusal;
-  }
-  const ClassId c = arrival.service_class;
-  if (c < 0 || Index(c) >= classes_.size() || class_policy(c).removed) {
-    refusal.reason = RefusalReason::kUnknownClass;
-    refusal.message = "the server has no such service class";
-    refusal.field = "service_class";
-    return refusal;
-  }
-  const ClassPolicy& policy = class_policy(c);
-  const TenantPolicy& tenant = tenant_policy(arrival.tenant);
-  if (tenant.classes.has_value() && std::ranges::find(*tenant.classes, c) == tenant.classes->end()) {
-    refusal.reason = RefusalReason::kClassNotAllowed;
-    refusal.message = "tenant '" + tenant.name + "' may not use class '" + policy.name + "'";
-    refusal.field = "service_class";
-    return refusal;
-  }
-  if (policy.stop != ClassStop::kNone) {
-    refusal.reason = RefusalReason::kClassOnHold;
-    refusal.message = "class '" + policy.name + "' takes no new requests now; retry later or use another class";
-    refusal.retry_after = RetryAfter(c);
-    return refusal;
-  }
-  if (arrival.duplicate_id) {
-    refusal.reason = RefusalReason::kDuplicateRequestId;
-    refusal.message = "a live request has this request_id; use a new one";
-    refusal.field = "request_id";
-    return refusal;
-  }
-  if (arrival.least_prompt_tokens > policy.max_sequence_tokens - 1) {
-    return LimitRefusal(RefusalReason::kRequestTooLarge,
-                        "the prompt alone is longer than a sequence of class '" + policy.name + "' may be; shorten it",
-                        "max_sequence_tokens", policy.max_sequence_tokens, arrival.least_prompt_tokens + 1);
-  }
-  ClassState& state = classes_[Index(c)];
-  const std::int64_t tickets = Planted(PlantedBug::kBoundReadBeforeTicket) ? 0 : state.tickets;
-  if (state.line.size() + tickets >= policy.max_queued_requests) {
-    refusal = LimitRefusal(RefusalReason::kQueueFull,
-                           "the queue of class '" + policy.name + "' is full; retry later or use another class",
-                           "queue.max_requests", policy.max_queued_requests, state.line.size() + tickets + 1);
-    refusal.retry_after = RetryAfter(c);
-    return refusal;
-  }
-  ++state.tickets;
-  return std::nullopt;
-}
-
-void Admission::ReturnTicket(ClassId c) {
-  BERTH_CHECK(classes_[Index(c)].tickets > 0);
-  --classes_[Index(c)].tickets;
-}
-
 std::optional<Refusal> Admission::Submit(const AdmissionRequest& request, TimePoint now) {
   const ClassId c = request.service_class;
-  ReturnTicket(c);
   if (auto refusal = Judge(request, now)) return refusal;
   TenantState& tenant = tenants_[Index(request.tenant)];
+  const double rate_tokens = tenant.rate.limits() ? RateTokens(request) : 0.0;
   BERTH_CHECK(!tenant.rate.Take(RateTokens(request), now).has_value());
   ShedFor(request);
+  settled_ = false;
 
   auto state = std::make_unique<RequestState>();
   RequestState* r = state.get();
   r->request = request;
   r->live_choices = request.n;
+  r->rate_tokens = rate_tokens;
   r->entry.service_class = c;
   BERTH_CHECK(requests_.emplace(request.key, std::move(state)).second);
   classes_[Index(c)].line.CountLive(request.tenant, 1);
@@ -112,6 +42,11 @@ std::optional<Refusal> Admission::Submit(const AdmissionRequest& request, TimePo
 }
 
 std::optional<Refusal> Admission::Judge(const AdmissionRequest& request, TimePoint now) const {
+  // The policy may have changed since the desk let the request in.
+  if (auto refusal = JudgeClass(policy_, request.service_class, request.tenant)) {
+    if (refusal->reason == RefusalReason::kClassOnHold) refusal->retry_after = RetryAfter(request.service_class);
+    return refusal;
+  }
   if (auto refusal = JudgeSize(request)) return refusal;
   const TenantPolicy& policy = tenant_policy(request.tenant);
   const TenantState& tenant = tenants_[Index(request.tenant)];

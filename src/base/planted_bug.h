@@ -18,7 +18,7 @@ enum class PlantedBug : std::uint8_t {
   kLostWakeUp,             // a class is looked at only when nothing of it runs
   kSlotGuaranteeIgnored,   // nobody is preempted where only slots are short
   kUnlentBorrowed,         // what a class keeps back is lent all the same
-  kBoundReadBeforeTicket,  // tickets that are out do not count in a queue's bound
+  kBoundReadBeforeTicket,  // a place in a queue is counted after the bound was tested
   kDebtForgotten,          // a class that is beyond its ceiling goes on borrowing
   kProtectedPreempted,     // protection protects from nothing
   kReusedBlockStillFound,  // a block stays in the prefix index when its memory is reused

@@ -123,12 +123,15 @@ void AddEngineFlags(CLI::App* app, ServerConfig* config) {
         return "";
       })
       ->group("Engine");
-  AddParsed(app, "--kv-dtype", "bf16|float32",
+  AddParsed(app, "--kv-dtype", "bf16|int8|float32",
             "how keys and values are stored; default: bf16, float32 with --compute float32",
             [config](const std::string& value) -> std::string {
-              if (value != "bf16" && value != "float32") return "must be bf16 or float32" + Found(value);
-              config->kv_cache.dtype = value == "float32" ? KvDtype::kFloat32 : KvDtype::kBf16;
-              return "";
+              for (const KvDtype dtype : {KvDtype::kBf16, KvDtype::kInt8, KvDtype::kFloat32}) {
+                if (value != KvDtypeName(dtype)) continue;
+                config->kv_cache.dtype = dtype;
+                return "";
+              }
+              return "must be bf16, int8 or float32" + Found(value);
             })
       ->group("Engine");
   AddParsed(

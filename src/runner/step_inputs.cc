@@ -7,7 +7,8 @@ namespace berth {
 StepInputs::StepInputs(const StepLimits& limits)
     : limits_(limits),
       writers_(static_cast<std::size_t>(limits.pool.num_blocks)),
-      copied_to_(static_cast<std::size_t>(limits.pool.num_blocks)) {
+      copied_(static_cast<std::size_t>(limits.pool.num_blocks)),
+      host_named_(static_cast<std::size_t>(limits.pool.host_blocks)) {
   const auto tokens = static_cast<std::size_t>(limits.max_step_tokens);
   sequences_.reserve(tokens);
   positions_.reserve(tokens);
@@ -15,7 +16,8 @@ StepInputs::StepInputs(const StepLimits& limits)
 }
 
 void StepInputs::Pack(const StepPlan& plan) {
-  BERTH_CHECK(!plan.token_ids.empty());
+  const bool copies = !plan.swap_out.empty() || !plan.swap_in.empty() || !plan.block_copies.empty();
+  BERTH_CHECK(copies || !plan.token_ids.empty());
   BERTH_CHECK(plan.token_ids.size() <= static_cast<std::size_t>(limits_.max_step_tokens));
   for (const TokenId id : plan.token_ids) BERTH_CHECK(id >= 0 && id < limits_.vocab_size);
   token_ids_ = plan.token_ids;
@@ -30,6 +32,7 @@ void StepInputs::Pack(const StepPlan& plan) {
   for (std::int32_t i = 0; i < rows; ++i) ClaimWrittenBlocks(plan, i);
   for (std::int32_t i = 0; i < rows; ++i) CheckNobodyElseUsesThem(plan, i);
   PackLogitRows(plan);
+  PackSwaps(plan);
   PackBlockCopies(plan);
 }
 
@@ -96,17 +99,46 @@ void StepInputs::PackLogitRows(const StepPlan& plan) {
   logit_rows_ = plan.logit_rows;
 }
 
-// Copies may run in any order: no block is the target of two, and none is both source and target.
+// A host block is read or written by one copy of a step; a block that comes in is not one that goes out. A block may go
+// out twice: a shared one, for two sequences.
+void StepInputs::PackSwaps(const StepPlan& plan) {
+  for (const SwapCopy& copy : plan.swap_out) {
+    BERTH_CHECK(copy.block >= 0 && copy.block < limits_.pool.num_blocks);
+    ClaimHostBlock(copy);
+    copied_[static_cast<std::size_t>(copy.block)].swapped_out = stamp_;
+  }
+  for (const SwapCopy& copy : plan.swap_in) {
+    BERTH_CHECK(copy.block >= 0 && copy.block < limits_.pool.num_blocks);
+    ClaimHostBlock(copy);
+    Copied& block = copied_[static_cast<std::size_t>(copy.block)];
+    BERTH_CHECK(block.swapped_out != stamp_);
+    BERTH_CHECK(block.swapped_in != stamp_);
+    block.swapped_in = stamp_;
+  }
+  swap_out_ = plan.swap_out;
+  swap_in_ = plan.swap_in;
+}
+
+void StepInputs::ClaimHostBlock(const SwapCopy& copy) {
+  BERTH_CHECK(copy.host_block >= 0 && copy.host_block < limits_.pool.host_blocks);
+  std::int64_t& named = host_named_[static_cast<std::size_t>(copy.host_block)];
+  BERTH_CHECK(named != stamp_);
+  named = stamp_;
+}
+
+// Block copies may run in any order: no block is the target of two, and none is both source and target. Nor is one that
+// was just swapped in overwritten.
 void StepInputs::PackBlockCopies(const StepPlan& plan) {
   for (const BlockCopy& copy : plan.block_copies) {
     BERTH_CHECK(copy.from >= 0 && copy.from < limits_.pool.num_blocks);
     BERTH_CHECK(copy.to >= 0 && copy.to < limits_.pool.num_blocks);
-    std::int64_t& stamp = copied_to_[static_cast<std::size_t>(copy.to)];
-    BERTH_CHECK(stamp != stamp_);
-    stamp = stamp_;
+    Copied& target = copied_[static_cast<std::size_t>(copy.to)];
+    BERTH_CHECK(target.swapped_in != stamp_);
+    BERTH_CHECK(target.to != stamp_);
+    target.to = stamp_;
   }
   for (const BlockCopy& copy : plan.block_copies) {
-    BERTH_CHECK(copied_to_[static_cast<std::size_t>(copy.from)] != stamp_);
+    BERTH_CHECK(copied_[static_cast<std::size_t>(copy.from)].to != stamp_);
   }
   block_copies_ = plan.block_copies;
 }

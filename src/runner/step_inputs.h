@@ -33,14 +33,17 @@ class StepInputs {
  public:
   explicit StepInputs(const StepLimits& limits);
 
-  // Crashes where the plan breaks a rule: an id outside the vocabulary or the pool, a table too short, tokens that no
-  // row or several rows claim, a position outside the context, a block that is written while another row uses it.
+  // Crashes where the plan breaks a rule: an id outside the vocabulary or the pools, a table too short, tokens that no
+  // row or several rows claim, a position outside the context, a block that is written while another row uses it,
+  // copies that overwrite each other's blocks or depend on their order, nothing to do.
   void Pack(const StepPlan& plan);
 
   std::int32_t num_tokens() const { return static_cast<std::int32_t>(token_ids_.size()); }
   std::span<const TokenId> token_ids() const { return token_ids_; }
   std::span<const SequenceInput> sequences() const { return sequences_; }
   std::span<const LogitRow> logit_rows() const { return logit_rows_; }
+  std::span<const SwapCopy> swap_out() const { return swap_out_; }
+  std::span<const SwapCopy> swap_in() const { return swap_in_; }
   std::span<const BlockCopy> block_copies() const { return block_copies_; }
   // Per token: its position in its sequence, and where its K and V go (block id · block_tokens + place in the block).
   std::span<const std::int32_t> positions() const { return positions_; }
@@ -51,11 +54,15 @@ class StepInputs {
   void ClaimWrittenBlocks(const StepPlan& plan, std::int32_t row_index);
   void CheckNobodyElseUsesThem(const StepPlan& plan, std::int32_t row_index) const;
   void PackLogitRows(const StepPlan& plan);
+  void PackSwaps(const StepPlan& plan);
+  void ClaimHostBlock(const SwapCopy& copy);
   void PackBlockCopies(const StepPlan& plan);
 
   const StepLimits limits_;
   std::span<const TokenId> token_ids_;
   std::span<const LogitRow> logit_rows_;
+  std::span<const SwapCopy> swap_out_;
+  std::span<const SwapCopy> swap_in_;
   std::span<const BlockCopy> block_copies_;
   std::vector<SequenceInput> sequences_;
   std::vector<std::int32_t> positions_;
@@ -68,7 +75,14 @@ class StepInputs {
     std::int32_t table_index = 0;
   };
   std::vector<Writer> writers_;
-  std::vector<std::int64_t> copied_to_;  // per block of the pool: the stamp of the last step that copied to it
+  // Per block of the pool: the stamp of the last step whose copies named it so.
+  struct Copied {
+    std::int64_t swapped_out = 0;
+    std::int64_t swapped_in = 0;
+    std::int64_t to = 0;
+  };
+  std::vector<Copied> copied_;
+  std::vector<std::int64_t> host_named_;  // per block of the host's pool: the stamp of the last step that named it
   std::int64_t stamp_ = 0;
 };
 

@@ -50,6 +50,8 @@ void Scheduler::Remove(RequestKey key) {
 
 void Scheduler::LetGo(Request* r) {
   if (!r->blocks.has_value()) return;
+  BERTH_CHECK_MSG(!r->in_step, "a request let go of its blocks while a step used them");
+  std::erase_if(prefills_, [&](const Prefill& p) { return p.request == r; });
   table_blocks_ -= r->table_blocks;
   r->blocks.reset();
   running_[r->running_index] = running_.back();
@@ -110,6 +112,7 @@ void Scheduler::Start(const AdmissionPlan::Start& start) {
   r.running_index = running_.size();
   running_.push_back(&r);
 
+  r.cached_tokens = cached.size() * width;
   const std::int64_t shared = std::ssize(cached.shared) * width;
   const bool all_shared = shared == SharedTokens(r);
   bool resumed = false;
@@ -132,13 +135,19 @@ void Scheduler::Start(const AdmissionPlan::Start& start) {
 std::span<const DrawnToken> Scheduler::ApplyStep(const StepResult& result) {
   BERTH_CHECK(result.step == step_.step && result.logits.size() == step_.logit_rows.size());
   moved_ends_.clear();
+  shares_.clear();
+  double total_cost = 0.0;
   for (Request* r : stepped_) {
+    double cost = 0.0;
     bool all_decoded = r->choices.size() == 1;
     for (std::size_t q = 0; q < r->choices.size(); ++q) {
       Choice& c = r->choices[q];
       if (c.planned == 0) continue;
       all_decoded = all_decoded && IsDecoding(*r, c);
-      recomputed_tokens_ += std::clamp<std::int64_t>(c.highest_stored - c.stored, 0, c.planned);
+      cost += PredictedCost(*r, c);
+      const std::int64_t again = std::clamp<std::int64_t>(c.highest_stored - c.stored, 0, c.planned);
+      r->recomputed_tokens += again;
+      recomputed_tokens_ += again;
       c.stored += c.planned;
       c.highest_stored = std::max(c.highest_stored, c.stored);
       computed_tokens_ += c.planned;
@@ -152,8 +161,11 @@ std::span<const DrawnToken> Scheduler::ApplyStep(const StepResult& result) {
       for (Choice& c : r->choices) c.stored = std::max(c.stored, common);
     }
     r->in_step = false;
+    shares_.push_back({r->spec.key, cost});
+    total_cost += cost;
     if (!all_decoded) moved_ends_.push_back({r->spec.key, 0});
   }
+  for (StepShare& share : shares_) share.share /= total_cost;
   for (DrawnToken& drawn : drawn_) {
     drawn.token = result.logits[Index(drawn.logit_row)].token;
     at(drawn.key).choices[Index(drawn.choice)].history.push_back(drawn.token);
@@ -170,6 +182,14 @@ std::span<const DrawnToken> Scheduler::ApplyStep(const StepResult& result) {
   if (result.busy > Duration(0)) cost_model_.Observe(work_, result.busy);
   last_work_ = work_;
   return drawn_;
+}
+
+// Of a row of the step, before its tokens count as stored; a row's part of the constant term included.
+double Scheduler::PredictedCost(const Request& r, const Choice& c) const {
+  const std::int64_t context = c.stored + c.planned;
+  const StepWork row = IsDecoding(r, c) ? StepWork{0, 1, context, 0} : StepWork{c.planned, 0, 0, c.planned * context};
+  constexpr double kLeast = 1e-12;  // so that a model of nothing but zeros splits equally
+  return kLeast + cost_model_.Seconds(row, 1.0 / static_cast<double>(step_.rows.size()));
 }
 
 std::span<const RequestKey> Scheduler::DropStep() {
@@ -215,6 +235,13 @@ std::int64_t Scheduler::RecomputeTokens(RequestKey key) const {
   for (const Choice& c : r.choices) {
     if (!c.ended) tokens += std::max<std::int64_t>(0, c.stored - (tokens > 0 ? SharedTokens(r) : 0));
   }
+  return tokens;
+}
+
+std::int64_t Scheduler::UsedTokens(RequestKey key) const {
+  const Request& r = at(key);
+  std::int64_t tokens = r.prompt_tokens();
+  for (const Choice& c : r.choices) tokens += std::max<std::int64_t>(0, Length(c.history) - r.prompt_tokens());
   return tokens;
 }
 

@@ -49,10 +49,19 @@ struct StepsLeft {
   std::int64_t steps = 0;
 };
 
+// A request's part of a step's time.
+struct StepShare {
+  RequestKey key = 0;
+  double share = 0.0;
+};
+
 // Owns the running requests' blocks and positions. The life of a request: Add, then Commit starts it (and may preempt
-// and restart it), steps advance it, EndChoice and Finish end it; Commit or Remove ends it early. Deterministic and not
-// thread-safe; the engine thread owns it. At most one step is in flight, and between PlanStep and ApplyStep or DropStep
-// nothing else is called.
+// and restart it), steps advance it, EndChoice and Remove end it; Commit or Remove ends it early. Deterministic and not
+// thread-safe; the engine thread owns it.
+//
+// At most one step is in flight: from a PlanStep whose plan is not empty to ApplyStep or DropStep. Meanwhile requests
+// may be added, those that are not in the step may be removed, and everything const may be asked; nothing else is
+// called.
 //
 // A step is planned in two phases: what each sequence computes is decided against every budget first, and only then
 // blocks are taken. Since every block comes out of a reservation, the second phase cannot fail.
@@ -65,7 +74,8 @@ class Scheduler final : public PoolView {
   void SetPolicy(const Policy& policy);
 
   void Add(ScheduledRequest request);
-  // Forgets a request that waits or runs; its blocks return. Unknown keys are ignored.
+  // Forgets a request that waits or runs; its blocks return. Unknown keys are ignored. REQUIRES: it is not in the step
+  // in flight.
   void Remove(RequestKey key);
 
   // Carries out admission's decisions, all of them: what ends or is preempted lets go of its blocks first, then what
@@ -84,6 +94,17 @@ class Scheduler final : public PoolView {
   // The planned step failed: the requests it touched, whose blocks may hold anything. The caller ends them.
   std::span<const RequestKey> DropStep();
 
+  // How many of the next steps would do nothing but decode a token for each running sequence, and end none of them, if
+  // nothing starts, ends or is preempted meanwhile.
+  std::int64_t QuietSteps() const;
+  // Does so many of them at once, drawing `token` everywhere: for simulations whose outputs nobody reads. The steps get
+  // no number, and the cost model learns nothing from them. REQUIRES: steps ≤ QuietSteps(); no step is in flight.
+  void SkipSteps(std::int64_t steps, TokenId token);
+
+  // What each request of the last step that succeeded has of its time, by predicted cost; what a step costs whatever is
+  // in it is split equally among its rows. Sums to 1.
+  std::span<const StepShare> shares() const { return shares_; }
+
   // The choice is over. Its blocks return and the group's reservation drops to `new_reserved`; `released` gets the
   // blocks. REQUIRES: it is not the last live choice.
   void EndChoice(RequestKey key, std::int32_t choice, std::int64_t new_reserved, std::vector<BlockId>* released);
@@ -94,6 +115,7 @@ class Scheduler final : public PoolView {
   // PoolView.
   void FindCached(RequestKey key, std::vector<CachedBlock>* out) const override;
   std::int64_t RecomputeTokens(RequestKey key) const override;
+  std::int64_t UsedTokens(RequestKey key) const override;
   std::int64_t StepsToFinish(RequestKey key, std::int64_t cached_blocks) const override;
 
   // Predicted time from the start of a request until `output_tokens` are there, beside what runs now, or alone.
@@ -108,6 +130,10 @@ class Scheduler final : public PoolView {
   std::int64_t running_requests() const { return static_cast<std::int64_t>(running_.size()); }
   // A running request's blocks; null while it waits.
   const BlockReservation* Blocks(RequestKey key) const;
+  // Cached tokens that the request found at its last start; 0 before the first.
+  std::int64_t CachedTokens(RequestKey key) const { return at(key).cached_tokens; }
+  // Tokens that were lost to preemptions and computed again, so far.
+  std::int64_t RecomputedTokens(RequestKey key) const { return at(key).recomputed_tokens; }
   std::int64_t computed_tokens() const { return computed_tokens_; }      // ever, recomputation included
   std::int64_t recomputed_tokens() const { return recomputed_tokens_; }  // lost to a preemption and computed again
 
@@ -126,7 +152,9 @@ class Scheduler final : public PoolView {
     std::optional<BlockReservation> blocks;  // while running
     std::size_t running_index = 0;
     std::int64_t table_blocks = 0;  // its part of table_blocks_
-    bool forked = false;            // every choice has its own copy of the prompt's last, partial block
+    std::int64_t cached_tokens = 0;
+    std::int64_t recomputed_tokens = 0;
+    bool forked = false;  // every choice has its own copy of the prompt's last, partial block
     bool in_step = false;
 
     std::int64_t prompt_tokens() const { return static_cast<std::int64_t>(spec.prompt.size()); }
@@ -145,6 +173,7 @@ class Scheduler final : public PoolView {
   CachedPrefix Cached(const Request& r) const;
   void Start(const AdmissionPlan::Start& start);
   void LetGo(Request* r);
+  double PredictedCost(const Request& r, const Choice& c) const;
   std::int64_t Left(const Request& r, std::int64_t computed_tokens) const;
   std::int32_t Leader(const Request& r) const;
 
@@ -176,6 +205,7 @@ class Scheduler final : public PoolView {
   std::vector<RequestKey> hopeless_;
   std::vector<RequestKey> dropped_;
   std::vector<StepsLeft> moved_ends_;
+  std::vector<StepShare> shares_;
   std::int64_t computed_tokens_ = 0;
   std::int64_t recomputed_tokens_ = 0;
 };

@@ -26,11 +26,15 @@ StepCostModel::Coefficients StepCostModel::Terms(const StepWork& work) {
           static_cast<double>(work.decode_kv_tokens), static_cast<double>(work.prefill_kv_products)};
 }
 
-Duration StepCostModel::Predict(const StepWork& work) const {
+double StepCostModel::Seconds(const StepWork& work, double part_of_constant) const {
   const Coefficients terms = Terms(work);
-  double seconds = 0.0;
-  for (std::size_t i = 0; i < kTerms; ++i) seconds += coefficients_[i] * terms[i];
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::min(seconds, 1e6)));
+  double seconds = coefficients_[0] * part_of_constant;
+  for (std::size_t i = 1; i < kTerms; ++i) seconds += coefficients_[i] * terms[i];
+  return seconds;
+}
+
+Duration StepCostModel::Predict(const StepWork& work) const {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::min(Seconds(work, 1.0), 1e6)));
 }
 
 void StepCostModel::Observe(const StepWork& work, Duration measured) {

@@ -33,6 +33,8 @@ class StepCostModel {
   explicit StepCostModel(const Coefficients& prior = kPrior);
 
   Duration Predict(const StepWork& work) const;
+  // What a part of a step costs, with `part_of_constant` of what every step costs, in seconds.
+  double Seconds(const StepWork& work, double part_of_constant) const;
   // A time above 5 times the prediction counts as 5 times: one hiccup must not teach a trend.
   void Observe(const StepWork& work, Duration measured);
 

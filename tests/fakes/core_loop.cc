@@ -9,6 +9,7 @@ namespace berth::test {
 
 CoreLoop::CoreLoop(const KvPoolShape& pool, const Policy& policy, Backend* backend)
     : pool_(pool, static_cast<std::int32_t>(policy.classes.size())),
+      desk_(policy),
       admission_(pool, policy),
       scheduler_(&pool_, policy),
       backend_(backend) {}
@@ -19,7 +20,7 @@ CoreLoop::~CoreLoop() {
 
 RequestKey CoreLoop::Arrive(const LoopRequest& request, TimePoint now) {
   const Arrival arrival{request.service_class, request.tenant, request.n, false, std::ssize(request.prompt)};
-  if (const auto refusal = admission_.TakeTicket(arrival)) {
+  if (const auto refusal = desk_.Enter(arrival)) {
     const RequestKey key = next_key_++;
     ended_[key] = {refusal->reason, {}, now, std::nullopt, std::nullopt, now, 0};
     return key;
@@ -45,9 +46,11 @@ RequestKey CoreLoop::ArriveWithTicket(const LoopRequest& request, TimePoint now)
   }
   asked.service_time = scheduler_.PredictTime(asked.prompt_tokens, request.max_output_tokens, false);
   if (const auto refusal = admission_.Submit(asked, now)) {
+    desk_.Leave(request.service_class);
     ended_[key] = {refusal->reason, {}, now, std::nullopt, std::nullopt, now, 0};
     return key;
   }
+  EndWhatEndedBetweenPlans(now);
   auto live = std::make_unique<Live>();
   live->request = request;
   live->sampling.n = request.n;
@@ -69,9 +72,19 @@ RequestKey CoreLoop::ArriveWithTicket(const LoopRequest& request, TimePoint now)
   return key;
 }
 
-void CoreLoop::SetPolicy(const Policy& policy) {
+void CoreLoop::SetPolicy(const Policy& policy, TimePoint now) {
+  desk_.SetPolicy(policy);
   scheduler_.SetPolicy(policy);
   admission_.SetPolicy(policy);
+  EndWhatEndedBetweenPlans(now);
+}
+
+void CoreLoop::EndWhatEndedBetweenPlans(TimePoint now) {
+  for (const auto& ending : admission_.TakeEnded()) {
+    desk_.Leave(ClassOf(ending.key));
+    scheduler_.Remove(ending.key);
+    End(ending.key, ending.refusal.reason, now);
+  }
 }
 
 void CoreLoop::End(RequestKey key, std::optional<RefusalReason> reason, TimePoint now) {
@@ -93,12 +106,26 @@ std::vector<CoreLoop::View> CoreLoop::Views() const {
   return views;
 }
 
+// Before the plan is committed: who waits is who has no blocks.
+void CoreLoop::UpdateDesk(const AdmissionPlan& plan) {
+  for (const auto& ending : plan.end) {
+    if (scheduler_.Blocks(ending.key) == nullptr) desk_.Leave(ClassOf(ending.key));
+  }
+  for (const RequestKey key : plan.preempt) desk_.Park(ClassOf(key));
+  for (const auto& ending : plan.too_often) desk_.Leave(ClassOf(ending.key));
+  for (const auto& start : plan.admit) desk_.Leave(ClassOf(start.key));
+  for (ClassId c = 0; c < std::ssize(admission_.policy().classes); ++c) {
+    desk_.SetRetryAfter(c, admission_.RetryAfter(c));
+  }
+}
+
 bool CoreLoop::Tick(TimePoint now) {
   progressed_ = false;
   last_step_ = nullptr;
   if (live_.empty()) return false;
   const Duration step_time = fixed_step_time_.value_or(scheduler_.PredictStep());
   const AdmissionPlan& plan = admission_.Plan(now, step_time, scheduler_);
+  UpdateDesk(plan);
   scheduler_.Commit(plan);
   for (const auto& ending : plan.end) End(ending.key, ending.refusal.reason, now);
   for (const auto& ending : plan.too_often) End(ending.key, ending.refusal.reason, now);
@@ -115,6 +142,28 @@ bool CoreLoop::Tick(TimePoint now) {
   return true;
 }
 
+std::int64_t CoreLoop::SkipQuiet(TimePoint now, Duration step_time, TimePoint until) {
+  BERTH_CHECK(!stop_rule_);
+  until = std::min(until, admission_.QuietUntil());
+  if (until <= now) return 0;
+  const std::int64_t in_time = until == TimePoint::max() ? kUnlimited : (until - now) / step_time;
+  const std::int64_t steps = std::min(in_time, scheduler_.QuietSteps());
+  if (steps <= 0) return 0;
+  constexpr TokenId kToken = 1;
+  scheduler_.SkipSteps(steps, kToken);
+  admission_.SkipPlans(steps);
+  for (auto& [key, live] : live_) {
+    if (scheduler_.Blocks(key) == nullptr) continue;
+    for (std::size_t q = 0; q < live->ended.size(); ++q) {
+      if (live->ended[q]) continue;
+      std::vector<TokenId>& output = live->outcome.output[q];
+      output.insert(output.end(), static_cast<std::size_t>(steps), kToken);
+      live->tokens += steps;
+    }
+  }
+  return steps;
+}
+
 void CoreLoop::RunStep(TimePoint now) {
   const StepPlan& step = scheduler_.PlanStep(now);
   for (const RequestKey key : scheduler_.hopeless()) admission_.Cancel(key, RefusalReason::kDeadlineInfeasible);
@@ -123,7 +172,8 @@ void CoreLoop::RunStep(TimePoint now) {
   last_step_ = &step;
   progressed_ = true;
   BERTH_CHECK(backend_->Submit(step).ok());
-  if (!backend_->Await(&result_).ok()) {
+  last_step_failed_ = !backend_->Await(&result_).ok();
+  if (last_step_failed_) {
     for (const RequestKey key : scheduler_.DropStep()) admission_.Cancel(key, RefusalReason::kBackendFault);
     return;
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "admission/admission.h"
+#include "admission/entry_desk.h"
 #include "berth/backend.h"
 #include "kv/block_pool.h"
 #include "scheduler/scheduler.h"
@@ -48,20 +49,25 @@ class CoreLoop {
   CoreLoop(const KvPoolShape& pool, const Policy& policy, Backend* backend);
   ~CoreLoop();
 
-  // Takes a ticket, then submits. The key, or what refused it; an ended() entry is made for both.
+  // Takes a place in the queue, then submits. The key, or what refused it; an ended() entry is made for both.
   RequestKey Arrive(const LoopRequest& request, TimePoint now);
-  // As Arrive, with a ticket that TakeTicket gave before.
+  // As Arrive, with a place that desk().Enter gave before.
   RequestKey ArriveWithTicket(const LoopRequest& request, TimePoint now);
   void Cancel(RequestKey key) { admission_.Cancel(key); }
-  void SetPolicy(const Policy& policy);
+  void SetPolicy(const Policy& policy, TimePoint now);
 
   // One plan and one step. False where nothing is left to do. `after_plan` runs once the plan is committed.
   bool Tick(TimePoint now);
+
+  // After a Tick: does as many steps at once, each of `step_time` and drawing the same token, as decide nothing and are
+  // over by `until`. How many. REQUIRES: no stop rule.
+  std::int64_t SkipQuiet(TimePoint now, Duration step_time, TimePoint until = TimePoint::max());
 
   void set_stop_rule(StopRule rule) { stop_rule_ = std::move(rule); }
   void set_after_plan(std::function<void(const AdmissionPlan&)> check) { after_plan_ = std::move(check); }
   void set_step_time(Duration step_time) { fixed_step_time_ = step_time; }
 
+  EntryDesk& desk() { return desk_; }
   Admission& admission() { return admission_; }
   Scheduler& scheduler() { return scheduler_; }
   BlockPool& pool() { return pool_; }
@@ -77,6 +83,7 @@ class CoreLoop {
   std::vector<View> Views() const;
   std::int64_t live() const { return static_cast<std::int64_t>(live_.size()); }
   const StepPlan* last_step() const { return last_step_; }
+  bool last_step_failed() const { return last_step_failed_; }
   Duration last_busy() const { return result_.busy; }
   // Something started, ended or was computed in the last Tick.
   bool progressed() const { return progressed_; }
@@ -90,11 +97,15 @@ class CoreLoop {
     std::int64_t tokens = 0;
   };
 
+  ClassId ClassOf(RequestKey key) const { return live_.at(key)->request.service_class; }
+  void EndWhatEndedBetweenPlans(TimePoint now);
+  void UpdateDesk(const AdmissionPlan& plan);
   void End(RequestKey key, std::optional<RefusalReason> reason, TimePoint now);
   void TakeToken(const DrawnToken& drawn, TimePoint now);
   void RunStep(TimePoint now);
 
   BlockPool pool_;
+  EntryDesk desk_;
   Admission admission_;
   Scheduler scheduler_;
   Backend* backend_;
@@ -106,6 +117,7 @@ class CoreLoop {
   std::optional<Duration> fixed_step_time_;
   StepResult result_;
   const StepPlan* last_step_ = nullptr;
+  bool last_step_failed_ = false;
   std::vector<BlockId> released_;
   bool progressed_ = false;
 };

@@ -31,13 +31,29 @@ cpu::WeightFormat FormatOf(GgufTensorType type) {
   std::abort();
 }
 
+// The nearest number of `bits` significant bits.
+double RoundTo(double x, int bits) {
+  int exponent = 0;
+  const double fraction = std::frexp(x, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(fraction, bits)), exponent - bits);
+}
+
+// The least float16 that is not below x > 0.
+double HalfAtLeast(double x) {
+  int exponent = 0;
+  static_cast<void>(std::frexp(x, &exponent));
+  const int step = std::max(exponent - 11, -24);
+  return std::ldexp(std::ceil(std::ldexp(x, -step)), step);
+}
+
 void AddTo(std::vector<double>* x, const std::vector<double>& y) {
   for (std::size_t i = 0; i < x->size(); ++i) (*x)[i] += y[i];
 }
 
 }  // namespace
 
-OracleTransformer::OracleTransformer(const Model& model) : config_(model.config) {
+OracleTransformer::OracleTransformer(const Model& model, KvDtype kv_dtype)
+    : config_(model.config), kv_dtype_(kv_dtype) {
   const ModelWeights& weights = model.weights;
   embedding_ = Load(*weights.token_embedding);
   output_ = Load(*weights.output);
@@ -101,6 +117,22 @@ void OracleTransformer::Rotate(std::vector<double>* heads, std::int64_t position
   }
 }
 
+std::vector<double> OracleTransformer::Stored(std::vector<double> heads) const {
+  if (kv_dtype_ == KvDtype::kBf16) {
+    for (double& x : heads) x = RoundTo(x, 8);
+  } else if (kv_dtype_ == KvDtype::kInt8) {
+    const auto head_dim = static_cast<std::ptrdiff_t>(config_.head_dim);
+    for (auto head = heads.begin(); head < heads.end(); head += head_dim) {
+      double largest = 0;
+      for (auto x = head; x < head + head_dim; ++x) largest = std::max(largest, std::abs(*x));
+      if (largest == 0) continue;
+      const double scale = HalfAtLeast(largest / 127);
+      for (auto x = head; x < head + head_dim; ++x) *x = scale * std::nearbyint(*x / scale);
+    }
+  }
+  return heads;
+}
+
 std::vector<double> OracleTransformer::Attend(const Cache& cache, const std::vector<double>& q) const {
   const auto head_dim = static_cast<std::size_t>(config_.head_dim);
   std::vector<double> out(q.size(), 0.0);
@@ -135,8 +167,8 @@ std::vector<double> OracleTransformer::Next(TokenId token) {
     std::vector<double> k = layer.k.Times(h);
     Rotate(&q, position);
     Rotate(&k, position);
-    cache.keys.push_back(k);
-    cache.values.push_back(layer.v.Times(h));
+    cache.keys.push_back(Stored(k));
+    cache.values.push_back(Stored(layer.v.Times(h)));
     AddTo(&x, layer.attn_output.Times(Attend(cache, q)));
 
     h = Norm(x, layer.ffn_norm);

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/half.h"
 #include "kernels/cpu/ops.h"
 #include "level_cases.h"
 
@@ -29,7 +29,8 @@ struct Case {
 };
 
 std::string Name(const Case& c) {
-  return std::string(CpuLevelName(c.level)) + (c.element == KvElement::kF32 ? " f32" : " bf16") + " head_dim " +
+  const char* const elements[] = {" f32", " bf16", " int8"};
+  return std::string(CpuLevelName(c.level)) + elements[static_cast<int>(c.element)] + " head_dim " +
          std::to_string(c.head_dim) + " group " + std::to_string(c.group) + " block " + std::to_string(c.block_tokens) +
          " kv " + std::to_string(c.kv_tokens) + " queries " + std::to_string(c.query_tokens);
 }
@@ -50,6 +51,8 @@ class Pool {
     for (int part = 0; part < 2; ++part) {
       floats_[part].assign(elements, std::numeric_limits<float>::quiet_NaN());
       halves_[part].assign(elements, 0x7FC0);
+      codes_[part].assign(elements, 77);
+      scales_[part].assign(elements / static_cast<std::size_t>(c.head_dim), 0x7E00);
     }
     std::mt19937 random(7);
     std::normal_distribution<float> normal(0.0F, 1.0F);
@@ -58,7 +61,10 @@ class Pool {
         std::vector<float> row(static_cast<std::size_t>(c.head_dim));
         for (float& x : row) x = normal(random);
         std::vector<std::uint16_t> bits(row.size());
-        GetOpsKernels(CpuLevel::kScalar).to_bf16(row.data(), c.head_dim, bits.data());
+        const OpsKernels& ops = GetOpsKernels(CpuLevel::kScalar);
+        ops.to_bf16(row.data(), c.head_dim, bits.data());
+        ops.to_int8(row.data(), c.head_dim, &codes_[part][static_cast<std::size_t>(Offset(t))],
+                    &scales_[part][static_cast<std::size_t>(Offset(t) / c.head_dim)]);
         std::copy(row.begin(), row.end(), floats_[part].begin() + Offset(t));
         std::copy(bits.begin(), bits.end(), halves_[part].begin() + Offset(t));
       }
@@ -69,18 +75,32 @@ class Pool {
 
   double At(int part, int token, int d) const {
     const std::int64_t i = Offset(token) + d;
-    if (c_.element == KvElement::kF32) return floats_[part][static_cast<std::size_t>(i)];
-    const std::uint32_t word = std::uint32_t{halves_[part][static_cast<std::size_t>(i)]} << 16;
-    float x;
-    std::memcpy(&x, &word, sizeof x);
-    return x;
+    const auto at = static_cast<std::size_t>(i);
+    switch (c_.element) {
+      case KvElement::kF32:
+        return floats_[part][at];
+      case KvElement::kBF16:
+        return BFloat16ToFloat(halves_[part][at]);
+      case KvElement::kInt8:
+        return HalfToFloat(scales_[part][at / static_cast<std::size_t>(c_.head_dim)]) * static_cast<double>(codes_[part][at]);
+    }
+    return 0;
   }
 
   const std::byte* Base(int part) const {
     const std::int64_t head = std::int64_t{kKvHead} * c_.block_tokens * c_.head_dim;
-    return c_.element == KvElement::kF32 ? reinterpret_cast<const std::byte*>(floats_[part].data() + head)
-                                         : reinterpret_cast<const std::byte*>(halves_[part].data() + head);
+    switch (c_.element) {
+      case KvElement::kF32:
+        return reinterpret_cast<const std::byte*>(floats_[part].data() + head);
+      case KvElement::kBF16:
+        return reinterpret_cast<const std::byte*>(halves_[part].data() + head);
+      case KvElement::kInt8:
+        return reinterpret_cast<const std::byte*>(codes_[part].data() + head);
+    }
+    return nullptr;
   }
+
+  const std::uint16_t* Scales(int part) const { return scales_[part].data() + kKvHead * c_.block_tokens; }
 
   const std::int32_t* table() const { return table_.data(); }
 
@@ -94,6 +114,8 @@ class Pool {
   std::vector<std::int32_t> table_;
   std::vector<float> floats_[2];
   std::vector<std::uint16_t> halves_[2];
+  std::vector<std::int8_t> codes_[2];
+  std::vector<std::uint16_t> scales_[2];  // of the codes
 };
 
 std::vector<float> Queries(const Case& c) {
@@ -119,6 +141,8 @@ std::vector<float> Attend(const Case& c, const Pool& pool, const std::vector<flo
   tile.element = c.element;
   tile.k = pool.Base(0);
   tile.v = pool.Base(1);
+  tile.k_scales = pool.Scales(0);
+  tile.v_scales = pool.Scales(1);
   tile.block_stride = pool.BlockStride();
   tile.block_ids = pool.table();
   tile.block_tokens = c.block_tokens;
@@ -170,7 +194,7 @@ std::vector<double> Reference(const Case& c, const Pool& pool, const std::vector
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const CpuLevel level : test::Levels()) {
-    for (const KvElement element : {KvElement::kF32, KvElement::kBF16}) {
+    for (const KvElement element : {KvElement::kF32, KvElement::kBF16, KvElement::kInt8}) {
       for (const int kv : {1, 2, 255, 256, 257, 513, 1000}) {
         cases.push_back({level, element, 64, 3, 16, kv, std::min(kv, 16)});
       }

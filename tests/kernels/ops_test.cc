@@ -2,13 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
+#include "kernels/cpu/half.h"
 #include "level_cases.h"
 
 namespace berth::cpu {
@@ -108,6 +111,69 @@ TEST(Ops, AddAddsInPlace) {
     GetOpsKernels(level).add(x.data(), 37, y.data());
     for (std::size_t i = 0; i < 37; ++i) EXPECT_EQ(y[i], before[i] + x[i]);
     EXPECT_EQ(y.back(), before.back());
+  }
+}
+
+// x, its scale and codes at one level.
+struct Int8Row {
+  std::vector<float> x;
+  float scale = 0.0F;
+  std::uint16_t half = 0;
+  std::vector<std::int8_t> codes;
+};
+
+Int8Row ToInt8(CpuLevel level, std::vector<float> x) {
+  Int8Row row;
+  row.codes.assign(x.size() + 1, 99);
+  GetOpsKernels(level).to_int8(x.data(), static_cast<std::int32_t>(x.size()), row.codes.data(), &row.half);
+  EXPECT_EQ(row.codes.back(), 99);
+  row.codes.pop_back();
+  row.scale = HalfToFloat(row.half);
+  row.x = std::move(x);
+  return row;
+}
+
+TEST(Ops, Int8IsWithinHalfAScaleWhateverTheMagnitude) {
+  for (const CpuLevel level : test::Levels()) {
+    for (const int n : {1, 15, 16, 17, 64, 80, 256}) {
+      for (const float magnitude : {1e-30F, 1e-9F, 3e-6F, 1e-4F, 0.02F, 1.0F, 300.0F, 2e6F}) {
+        const Int8Row row = ToInt8(level, Random(n, 12, magnitude));
+        float largest = 0.0F;
+        for (const float x : row.x) largest = std::max(largest, std::abs(x));
+        // Rounded up to a float16: by a part in 1024 at most, or one subnormal step.
+        EXPECT_GE(row.scale, largest / 127.0F);
+        EXPECT_LE(row.scale, largest / 127.0F * (1.0F + 0x1p-10F) + 0x1p-24F);
+        for (std::size_t i = 0; i < row.x.size(); ++i) {
+          EXPECT_LE(std::abs(row.x[i] - row.scale * static_cast<float>(row.codes[i])), row.scale * 0.50001F)
+              << CpuLevelName(level) << " n " << n << " magnitude " << magnitude;
+        }
+        const Int8Row scalar = ToInt8(CpuLevel::kScalar, row.x);
+        EXPECT_EQ(row.codes, scalar.codes);
+        EXPECT_EQ(row.half, scalar.half);
+      }
+    }
+  }
+}
+
+TEST(Ops, Int8OfZerosIsZeroAndOfHugeNumbersFinite) {
+  for (const CpuLevel level : test::Levels()) {
+    const Int8Row zeros = ToInt8(level, {0.0F, -0.0F, 0.0F});
+    EXPECT_EQ(zeros.half, 0);
+    EXPECT_EQ(zeros.codes, (std::vector<std::int8_t>{0, 0, 0}));
+    const Int8Row huge = ToInt8(level, {1e30F, -3e38F, 65504.0F, 0.0F});
+    EXPECT_EQ(huge.scale, 65504.0F);
+    EXPECT_EQ(huge.codes, (std::vector<std::int8_t>{127, -127, 1, 0}));
+  }
+}
+
+TEST(Ops, Int8OfWhatIsNoNumberIsNoNumber) {
+  for (const CpuLevel level : test::Levels()) {
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity()}) {
+      std::vector<float> x = Random(64, 13);
+      x[40] = bad;
+      EXPECT_TRUE(std::isnan(ToInt8(level, x).scale)) << CpuLevelName(level) << " " << bad;
+    }
   }
 }
 

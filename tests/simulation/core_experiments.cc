@@ -3,18 +3,19 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <functional>
 #include <map>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "fakes/core_loop.h"
+#include "fakes/cost_backend.h"
 
 namespace berth {
 namespace {
 
 using test::CoreLoop;
+using test::CostBackend;
 using test::LoopRequest;
 using test::Outcome;
 
@@ -22,31 +23,6 @@ TimePoint At(double seconds) {
   return TimePoint(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds)));
 }
 double SecondsOf(TimePoint t) { return ToSeconds(t.time_since_epoch()); }
-
-// 20 ms a step and 5 us a token: a machine bound by reading its weights.
-class CostBackend final : public Backend {
- public:
-  explicit CostBackend(const KvPoolShape& pool) { info_.pool = pool; }
-  const BackendInfo& info() const override { return info_; }
-  absl::Status Submit(const StepPlan& plan) override {
-    plan_ = &plan;
-    if (notify_) notify_();
-    return absl::OkStatus();
-  }
-  void NotifyWhenDone(std::function<void()> notify) override { notify_ = std::move(notify); }
-  absl::Status Await(StepResult* result) override {
-    result->step = plan_->step;
-    result->logits.assign(plan_->logit_rows.size(), LogitResult{1, 0.0F, 0, 0});
-    const auto tokens = static_cast<double>(plan_->token_ids.size());
-    result->busy = At(0.020 + 0.000005 * tokens) - TimePoint();
-    return absl::OkStatus();
-  }
-
- private:
-  BackendInfo info_;
-  std::function<void()> notify_;
-  const StepPlan* plan_ = nullptr;
-};
 
 class Draw {
  public:

@@ -1,6 +1,7 @@
 #include "invariants.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "admission/demand.h"
 
@@ -15,11 +16,10 @@ void Invariants::Bad(const std::string& invariant, const std::string& what) {
   if (!violation_.has_value()) violation_ = invariant + " in plan " + std::to_string(plan_) + ": " + what;
 }
 
-void Invariants::SetPolicy(const Policy& policy) {
-  const bool is_change = !policy_.classes.empty();
+void Invariants::SetPolicy(const Policy& policy, const std::vector<std::int64_t>& tickets) {
+  if (!policy_.classes.empty()) CheckQueues(tickets);  // what waits now is what may not grow
   policy_ = policy;
   owed_.clear();
-  if (is_change) queued_before_ = Count().queued;  // a lowered bound may be exceeded, but not more than now
 }
 
 std::int64_t Invariants::CommonBlocks() const {
@@ -38,13 +38,18 @@ Invariants::Usage Invariants::Count() const {
   Usage usage;
   usage.slots.resize(policy_.classes.size());
   usage.queued.resize(policy_.classes.size());
+  usage.queued_tokens.resize(policy_.classes.size());
+  usage.parked.resize(policy_.classes.size());
   for (const test::CoreLoop::View& view : loop_->Views()) {
     const std::size_t c = Index(view.request->service_class);
     if (view.running) {
       usage.slots[c] += view.live_choices;
       usage.all_slots += view.live_choices;
-    } else if (!fates_.contains(view.key) || fates_.at(view.key).parked_plan < 0) {
+    } else if (fates_.contains(view.key) && fates_.at(view.key).parked_plan >= 0) {
+      ++usage.parked[c];
+    } else {
       ++usage.queued[c];
+      usage.queued_tokens[c] += std::ssize(view.request->prompt) + view.request->max_output_tokens;
     }
   }
   return usage;
@@ -61,17 +66,55 @@ std::int64_t Invariants::Overage(const std::vector<std::int64_t>& used, bool slo
   return overage;
 }
 
-void Invariants::BeforePlan() {
+template <typename Use>
+std::int64_t Invariants::Blocks(const std::vector<Holder>& holders, const Use& use) {
+  std::set<BlockId> live;
+  std::int64_t unspent = 0;
+  for (const Holder& h : holders) {
+    if (!use(h)) continue;
+    live.insert(h.held.begin(), h.held.end());
+    unspent += h.unspent;
+  }
+  return static_cast<std::int64_t>(live.size()) + unspent;
+}
+
+// No queue exceeds its bounds; where a policy change has lowered one, it does not grow.
+void Invariants::CheckQueues(const std::vector<std::int64_t>& tickets) {
+  Usage usage = Count();
+  queued_before_.resize(usage.queued.size());
+  queued_tokens_before_.resize(usage.queued.size());
+  const auto check = [&](const std::string& what, std::int64_t now, std::int64_t before, std::int64_t bound) {
+    if (now > bound && now > before) {
+      Bad("I10", what + ": " + std::to_string(now) + " of " + std::to_string(bound));
+    }
+  };
+  const auto sum = [](const std::vector<std::int64_t>& v) { return std::accumulate(v.begin(), v.end(), 0LL); };
+  for (std::size_t c = 0; c < usage.queued.size(); ++c) {
+    const std::string name = "class " + std::to_string(c);
+    const std::int64_t places = usage.queued[c] + tickets[c];
+    const std::int64_t taken = loop_->desk().places_taken(static_cast<ClassId>(c));
+    if (taken != places + usage.parked[c]) {
+      Bad("I10", name + " has " + std::to_string(taken) + " places taken, " + std::to_string(places) +
+                     " queued or on their way and " + std::to_string(usage.parked[c]) + " parked");
+    }
+    check(name + " queues requests", places, queued_before_[c], policy_.classes[c].max_queued_requests);
+    check(name + " queues tokens", usage.queued_tokens[c], queued_tokens_before_[c],
+          policy_.classes[c].max_queued_tokens);
+  }
+  check("the server queues requests", sum(usage.queued), server_queued_before_, policy_.max_queued_requests);
+  check("the server queues tokens", sum(usage.queued_tokens), sum(queued_tokens_before_), policy_.max_queued_tokens);
+  server_queued_before_ = sum(usage.queued);
+  for (std::size_t c = 0; c < usage.queued.size(); ++c) queued_before_[c] = usage.queued[c] + tickets[c];
+  queued_tokens_before_ = std::move(usage.queued_tokens);
+}
+
+void Invariants::BeforePlan(const std::vector<std::int64_t>& tickets) {
+  CheckQueues(tickets);
   const Usage usage = Count();
+  const std::vector<Holder> holders = Holders();
   std::vector<std::int64_t> used(policy_.classes.size());
   for (std::size_t c = 0; c < used.size(); ++c) {
-    used[c] = loop_->pool().used_blocks(static_cast<ClassId>(c));
-    const std::int64_t bound = policy_.classes[c].max_queued_requests;
-    const std::int64_t before = c < queued_before_.size() ? queued_before_[c] : 0;
-    if (usage.queued[c] > bound && usage.queued[c] > before) {
-      Bad("I10",
-          "class " + std::to_string(c) + " queues " + std::to_string(usage.queued[c]) + " of " + std::to_string(bound));
-    }
+    used[c] = Blocks(holders, [&](const Holder& h) { return Index(h.c) == c; });
   }
   // A promise to the first in line; who is first may change between plans, as quotas free up.
   std::erase_if(owed_, [&](const auto& owed) {
@@ -82,29 +125,52 @@ void Invariants::BeforePlan() {
   slot_overage_before_ = Overage(usage.slots, true);
   slots_before_ = usage.all_slots;
   used_before_ = std::move(used);
-  queued_before_ = usage.queued;
+}
+
+// The pool's book and the ledger say what the requests' own tables say.
+void Invariants::CheckBook(const std::vector<Holder>& holders) {
+  const BlockPool& pool = loop_->pool();
+  const Ledger& ledger = loop_->admission().ledger();
+  std::vector<std::int32_t> references(Index(pool.shape().num_blocks));
+  for (const Holder& h : holders) {
+    for (const BlockId block : h.held) ++references[Index(block)];
+  }
+  for (BlockId block = 0; block < pool.shape().num_blocks; ++block) {
+    if (pool.references(block) != references[Index(block)]) {
+      Bad("I9", "block " + std::to_string(block) + " has " + std::to_string(references[Index(block)]) +
+                    " holders, the pool counts " + std::to_string(pool.references(block)));
+    }
+  }
+  pool.CheckBook();  // what has a reference is not in the free list, and the sums are right
+  for (std::size_t c = 0; c < policy_.classes.size(); ++c) {
+    const auto id = static_cast<ClassId>(c);
+    const std::int64_t used = Blocks(holders, [&](const Holder& h) { return h.c == id; });
+    std::int64_t slots = 0;
+    for (const Holder& h : holders) slots += h.c == id ? h.slots : 0;
+    if (ledger.used(id) != used || pool.used_blocks(id) != used || ledger.slots_used(id) != slots) {
+      Bad("book", "class " + std::to_string(c) + ": the ledger says " + std::to_string(ledger.used(id)) + " blocks, " +
+                      std::to_string(ledger.slots_used(id)) + " slots, the pool " +
+                      std::to_string(pool.used_blocks(id)) + " blocks; held are " + std::to_string(used) + ", " +
+                      std::to_string(slots));
+    }
+  }
 }
 
 void Invariants::CheckLimits() {
   const Usage usage = Count();
-  const BlockPool& pool = loop_->pool();
-  const Ledger& ledger = loop_->admission().ledger();
+  const std::vector<Holder> holders = Holders();
+  CheckBook(holders);
   std::vector<std::int64_t> used(policy_.classes.size());
   for (std::size_t c = 0; c < used.size(); ++c) {
-    const auto id = static_cast<ClassId>(c);
-    const std::string name = "class " + std::to_string(c);
-    used[c] = pool.used_blocks(id);
+    used[c] = Blocks(holders, [&](const Holder& h) { return Index(h.c) == c; });
     if (used[c] > policy_.classes[c].ceiling_blocks() && used[c] > used_before_[c]) {
-      Bad("I1", name + " uses " + std::to_string(used[c]) + " blocks of " +
+      Bad("I1", "class " + std::to_string(c) + " uses " + std::to_string(used[c]) + " blocks of " +
                     std::to_string(policy_.classes[c].ceiling_blocks()));
     }
-    if (ledger.used(id) != used[c] || ledger.slots_used(id) != usage.slots[c]) {
-      Bad("book", name + ": the ledger says " + std::to_string(ledger.used(id)) + " blocks, " +
-                      std::to_string(ledger.slots_used(id)) + " slots; held are " + std::to_string(used[c]) + ", " +
-                      std::to_string(usage.slots[c]));
-    }
   }
-  if (pool.available_blocks() < 0) Bad("I2", "more blocks are promised than there are");
+  if (Blocks(holders, [](const Holder&) { return true; }) > loop_->pool().shape().num_blocks) {
+    Bad("I2", "more blocks are promised than there are");
+  }
   if (usage.all_slots > policy_.max_running_sequences && usage.all_slots > slots_before_) {
     Bad("I2", std::to_string(usage.all_slots) + " sequences run of " + std::to_string(policy_.max_running_sequences));
   }
@@ -115,12 +181,17 @@ void Invariants::CheckLimits() {
   if (slot_overage > CommonSlots() && slot_overage > slot_overage_before_) {
     Bad("S", "non-preemptible classes exceed the common slots");
   }
-  for (const test::CoreLoop::View& view : loop_->Views()) {
-    if (!view.running) continue;
-    const BlockReservation& blocks = *loop_->scheduler().Blocks(view.key);
-    if (blocks.held() > blocks.reserved()) Bad("I5", "request " + std::to_string(view.key) + " holds too much");
+  for (const Holder& h : holders) {
+    const std::string name = "request " + std::to_string(h.key);
+    if (std::ssize(h.held) > h.reserved) Bad("I5", name + " holds more than it reserved");
+    const AdmissionRequest& r = loop_->admission().Find(h.key)->request;
+    const std::int64_t worst =
+        WorstBlocks(r.prompt_tokens, r.max_output_tokens, h.slots, loop_->pool().shape().block_tokens);
+    if (h.reserved != worst) {
+      Bad("I5",
+          name + " reserves " + std::to_string(h.reserved) + " blocks, its worst case is " + std::to_string(worst));
+    }
   }
-  pool.CheckBook();
 }
 
 void Invariants::CheckFates(const AdmissionPlan& plan) {
@@ -143,14 +214,36 @@ void Invariants::CheckFates(const AdmissionPlan& plan) {
     }
   }
   for (const auto& start : plan.admit) {
+    CheckStopped(start);
     const RequestState* r = loop_->admission().Find(start.key);
     const ClassPolicy& policy = policy_.classes[Index(r->request.service_class)];
     const auto [fate, first_time] = fates_.try_emplace(start.key);
+    if (!first_time && fate->second.preemptions >= fate->second.max_preemptions &&
+        r->is_protected != FitsGuarantee(*r)) {
+      Bad("I6",
+          "request " + std::to_string(start.key) + (r->is_protected ? " is" : " is not") + " protected at its resume");
+    }
     if (first_time) fate->second.max_preemptions = policy.max_preemptions;
     fate->second.preemptible_start = policy.preemptible;
     fate->second.is_protected = r->is_protected;
     fate->second.parked_plan = -1;
   }
+}
+
+bool Invariants::FitsGuarantee(const RequestState& r) const {
+  const ClassPolicy& policy = policy_.classes[Index(r.request.service_class)];
+  const std::int64_t worst = WorstBlocks(r.request.prompt_tokens, r.request.max_output_tokens, r.live_choices,
+                                         loop_->pool().shape().block_tokens);
+  return worst <= policy.kv_guarantee_blocks && r.live_choices <= policy.slot_guarantee;
+}
+
+// Nothing starts in a class on hold or one that is gone, and only what was preempted in one that drains.
+void Invariants::CheckStopped(const AdmissionPlan::Start& start) {
+  const ClassPolicy& policy = policy_.classes[Index(loop_->admission().Find(start.key)->request.service_class)];
+  const std::string name = "request " + std::to_string(start.key);
+  if (policy.stop == ClassStop::kHold) Bad("hold", name + " of a class on hold started");
+  if (policy.stop == ClassStop::kDrain && !start.resumed) Bad("drain", name + " of a class that drains started");
+  if (policy.removed) Bad("removed", name + " of a class that is gone started");
 }
 
 void Invariants::CheckOvertaking(const AdmissionPlan& plan) {
@@ -195,32 +288,17 @@ std::vector<Invariants::Holder> Invariants::Holders() const {
     if (!view.running) continue;
     const BlockReservation& blocks = *loop_->scheduler().Blocks(view.key);
     const RequestState* r = loop_->admission().Find(view.key);
-    Holder h{view.key, view.request->service_class, {}, blocks.reserved() - blocks.held(), view.live_choices, false};
+    Holder h{view.key, view.request->service_class, {}, blocks.reserved(), 0, view.live_choices, false};
     h.held.insert(blocks.shared_blocks().begin(), blocks.shared_blocks().end());
     for (std::int32_t q = 0; q < blocks.choices(); ++q) {
       h.held.insert(blocks.own_blocks(q).begin(), blocks.own_blocks(q).end());
     }
+    h.unspent = h.reserved - std::ssize(h.held);
     h.may_be_preempted = policy_.classes[Index(h.c)].preemptible && r->started_preemptible && !r->is_protected;
     holders.push_back(std::move(h));
   }
   return holders;
 }
-
-namespace {
-
-template <typename Holders, typename Use>
-std::int64_t Blocks(const Holders& holders, const Use& use) {
-  std::set<BlockId> live;
-  std::int64_t unspent = 0;
-  for (const auto& h : holders) {
-    if (!use(h)) continue;
-    live.insert(h.held.begin(), h.held.end());
-    unspent += h.unspent;
-  }
-  return static_cast<std::int64_t>(live.size()) + unspent;
-}
-
-}  // namespace
 
 // After everyone who may be preempted for it is gone, what is still short is no more than what nobody may reclaim.
 bool Invariants::DebtExplains(const RequestState& first, const std::set<BlockId>& hits) {
@@ -236,7 +314,7 @@ bool Invariants::DebtExplains(const RequestState& first, const std::set<BlockId>
     fixed_blocks += std::max<std::int64_t>(0, Blocks(holders, fixed) - policy_.classes[c].kv_guarantee_blocks);
     fixed_slots += std::max<std::int64_t>(0, slots - policy_.classes[c].slot_guarantee);
   }
-  holders.push_back({first.request.key, first.request.service_class, hits,
+  holders.push_back({first.request.key, first.request.service_class, hits, worst,
                      worst - static_cast<std::int64_t>(hits.size()), first.live_choices, false});
   for (;;) {
     const std::int64_t short_blocks =
@@ -266,8 +344,8 @@ void Invariants::CheckGuarantees() {
   const Usage usage = Count();
   for (ClassId c = 0; c < std::ssize(policy_.classes); ++c) {
     const RequestState* first = loop_->admission().FirstWaiting(c);
-    if (first == nullptr) continue;
     const ClassPolicy& policy = policy_.classes[Index(c)];
+    if (first == nullptr || policy.stop == ClassStop::kHold) continue;
     std::vector<CachedBlock> cached;
     loop_->scheduler().FindCached(first->request.key, &cached);
     std::set<BlockId> hits;
@@ -302,8 +380,17 @@ void Invariants::AfterPlan(const AdmissionPlan& plan, std::int64_t plan_number) 
 
 void Invariants::AfterStep() {
   CheckLimits();
-  idle_plans_ = loop_->live() > 0 && !loop_->progressed() ? idle_plans_ + 1 : 0;
-  if (idle_plans_ > 2) Bad("I11", std::to_string(loop_->live()) + " requests live and nothing happens");
+  if (loop_->last_step() != nullptr && !loop_->last_step_failed()) {
+    double sum = 0.0;
+    for (const StepShare& share : loop_->scheduler().shares()) sum += share.share;
+    if (sum < 1.0 - 1e-9 || sum > 1.0 + 1e-9) Bad("shares", "a step's time is split into " + std::to_string(sum));
+  }
+  const auto views = loop_->Views();
+  const bool may_move = std::ranges::any_of(views, [&](const auto& view) {
+    return view.running || policy_.classes[Index(view.request->service_class)].stop != ClassStop::kHold;
+  });
+  idle_plans_ = may_move && !loop_->progressed() ? idle_plans_ + 1 : 0;
+  if (idle_plans_ > 1) Bad("I11", std::to_string(loop_->live()) + " requests live and nothing happens");
 }
 
 void Invariants::AtEnd() {

@@ -18,9 +18,10 @@ class Invariants {
  public:
   explicit Invariants(test::CoreLoop* loop) : loop_(loop) {}
 
-  void SetPolicy(const Policy& policy);
+  // `tickets` = places in each class's queue that are taken and not yet filled.
+  void SetPolicy(const Policy& policy, const std::vector<std::int64_t>& tickets);
   // Before a plan, once arrivals are in.
-  void BeforePlan();
+  void BeforePlan(const std::vector<std::int64_t>& tickets);
   // Between the plan's commit and its step.
   void AfterPlan(const AdmissionPlan& plan, std::int64_t plan_number);
   // After the step.
@@ -36,12 +37,15 @@ class Invariants {
   struct Usage {
     std::vector<std::int64_t> slots;  // by class
     std::int64_t all_slots = 0;
-    std::vector<std::int64_t> queued;  // by class
+    std::vector<std::int64_t> queued;         // by class
+    std::vector<std::int64_t> queued_tokens;  // by class
+    std::vector<std::int64_t> parked;         // by class
   };
   struct Holder {
     RequestKey key = 0;
     ClassId c = 0;
-    std::set<BlockId> held;
+    std::set<BlockId> held;  // as its tables name them
+    std::int64_t reserved = 0;
     std::int64_t unspent = 0;
     std::int64_t slots = 0;
     bool may_be_preempted = false;
@@ -57,11 +61,18 @@ class Invariants {
   void Bad(const std::string& invariant, const std::string& what);
   Usage Count() const;
   std::vector<Holder> Holders() const;
+  // Blocks that the holders which `use` accepts have or may still take.
+  template <typename Use>
+  static std::int64_t Blocks(const std::vector<Holder>& holders, const Use& use);
   std::int64_t Overage(const std::vector<std::int64_t>& used, bool slots) const;
   std::int64_t CommonBlocks() const;
   std::int64_t CommonSlots() const;
+  void CheckQueues(const std::vector<std::int64_t>& tickets);
   void CheckLimits();
+  void CheckBook(const std::vector<Holder>& holders);
   void CheckFates(const AdmissionPlan& plan);
+  void CheckStopped(const AdmissionPlan::Start& start);
+  bool FitsGuarantee(const RequestState& r) const;
   void CheckOvertaking(const AdmissionPlan& plan);
   void CheckUnlent(const AdmissionPlan& plan);
   void CheckGuarantees();
@@ -71,7 +82,9 @@ class Invariants {
   Policy policy_;
   std::int64_t plan_ = 0;
   std::vector<std::int64_t> used_before_;
-  std::vector<std::int64_t> queued_before_;
+  std::vector<std::int64_t> queued_before_;  // tickets included
+  std::vector<std::int64_t> queued_tokens_before_;
+  std::int64_t server_queued_before_ = 0;
   std::int64_t slots_before_ = 0;
   std::int64_t overage_before_ = 0;
   std::int64_t slot_overage_before_ = 0;

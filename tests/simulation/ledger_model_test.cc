@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "admission/admission.h"
+#include "admission/entry_desk.h"
 #include "base/check.h"
 #include "fakes/test_data.h"
 #include "kv/block_pool.h"
@@ -101,6 +102,7 @@ class ModelWorld final : public PoolView {
         budget_(scenario["budget"]),
         policy_(FirstPolicy(scenario)),
         pool_({scenario["N"], scenario["B"]}, static_cast<std::int32_t>(policy_.classes.size())),
+        desk_(policy_),
         admission_(pool_.shape(), policy_) {}
 
   std::map<std::int64_t, PlanRecord> Run() {
@@ -134,6 +136,7 @@ class ModelWorld final : public PoolView {
   std::int64_t RecomputeTokens(RequestKey key) const override {
     return requests_[static_cast<std::size_t>(key)]->computed_total;
   }
+  std::int64_t UsedTokens(RequestKey /*key*/) const override { return 0; }  // no tenant of the model has a token rate
   std::int64_t StepsToFinish(RequestKey key, std::int64_t cached_blocks) const override {
     const ModelRequest& r = *requests_[static_cast<std::size_t>(key)];
     return StepsLeft(r, std::min(cached_blocks, r.request.prompt_tokens / block_tokens_) * block_tokens_);
@@ -171,7 +174,9 @@ class ModelWorld final : public PoolView {
       if (change["at"] != now_) continue;
       if (change.contains("M")) policy_.max_running_sequences = change["M"];
       for (const json& entry : change["classes"]) policy_.classes[entry[0].get<std::size_t>()] = ClassFrom(entry[1]);
+      desk_.SetPolicy(policy_);
       admission_.SetPolicy(policy_);
+      for (const auto& ending : admission_.TakeEnded()) End(ending);
     }
   }
 
@@ -198,8 +203,11 @@ class ModelWorld final : public PoolView {
       r->done.resize(n);
       r->stored.resize(n);
       r->history.assign(n, PromptOf(*r));
-      auto refusal = admission_.TakeTicket({q.service_class, q.tenant, q.n, false, 1});
-      if (!refusal.has_value()) refusal = admission_.Submit(q, At(now_));
+      auto refusal = desk_.Enter({q.service_class, q.tenant, q.n, false, 1});
+      if (!refusal.has_value()) {
+        refusal = admission_.Submit(q, At(now_));
+        if (refusal.has_value()) desk_.Leave(q.service_class);
+      }
       r->live = !refusal.has_value();
       if (refusal.has_value()) records_[now_].end.insert({q.key, ModelWord(refusal->reason)});
       requests_.push_back(std::move(r));
@@ -243,14 +251,17 @@ class ModelWorld final : public PoolView {
     r->computed_prompt = 0;
   }
 
+  void End(const AdmissionPlan::Ending& ending) {
+    ModelRequest& r = *requests_[static_cast<std::size_t>(ending.key)];
+    if (!r.running) desk_.Leave(r.request.service_class);
+    LetGo(&r);
+    r.live = false;
+    records_[now_].end.insert({ending.key, ModelWord(ending.refusal.reason)});
+  }
+
   void Commit(const AdmissionPlan& plan) {
     PlanRecord& record = records_[now_];
-    for (const auto& ending : plan.end) {
-      ModelRequest& r = *requests_[static_cast<std::size_t>(ending.key)];
-      LetGo(&r);
-      r.live = false;
-      record.end.insert({ending.key, ModelWord(ending.refusal.reason)});
-    }
+    for (const auto& ending : plan.end) End(ending);
     for (const RequestKey key : plan.preempt) {
       ModelRequest& r = *requests_[static_cast<std::size_t>(key)];
       LetGo(&r);
@@ -259,6 +270,7 @@ class ModelWorld final : public PoolView {
         r.live = false;
         record.end.insert({key, "too_often"});
       } else {
+        desk_.Park(r.request.service_class);
         record.preempt.push_back(key);
       }
     }
@@ -269,6 +281,7 @@ class ModelWorld final : public PoolView {
       r.blocks = pool_.Reserve({start.key, r.request.service_class, start.reserved_blocks, shared, r.request.n}, kSalt,
                                cached);
       BERTH_CHECK_MSG(r.blocks.has_value(), "the pool has no room for what admission started");
+      desk_.Leave(r.request.service_class);
       r.running = true;
       r.computed_prompt = static_cast<std::int64_t>(cached.shared.size()) * block_tokens_;
       for (std::size_t q = 0; q < r.stored.size(); ++q) {
@@ -393,6 +406,7 @@ class ModelWorld final : public PoolView {
   Policy policy_;
   BlockPool pool_;
   std::vector<std::unique_ptr<ModelRequest>> requests_;
+  EntryDesk desk_;
   Admission admission_;
   std::int64_t now_ = 0;
   std::map<std::int64_t, PlanRecord> records_;

@@ -1,88 +1,30 @@
 #include "scenario.h"
 
 #include <algorithm>
-#include <random>
 #include <sstream>
 
 #include "admission/demand.h"
+#include "draw.h"
+#include "random_policy.h"
 
 namespace berth::simulation {
 namespace {
-
-// std::mt19937_64 is the same everywhere; the library's distributions are not, so draws are made by hand.
-class Draw {
- public:
-  explicit Draw(std::uint64_t seed) : engine_(seed) {}
-  std::int64_t Between(std::int64_t low, std::int64_t high) {
-    if (high <= low) return low;
-    return low + static_cast<std::int64_t>(engine_() % static_cast<std::uint64_t>(high - low + 1));
-  }
-  bool Chance(double p) { return static_cast<double>(engine_() >> 11) * 0x1p-53 < p; }
-  std::int64_t OneOf(std::initializer_list<std::int64_t> values) {
-    return *(values.begin() + Between(0, static_cast<std::int64_t>(values.size()) - 1));
-  }
-
- private:
-  std::mt19937_64 engine_;
-};
-
-Duration Plans(std::int64_t plans) { return std::chrono::milliseconds(10 * plans); }
-
-std::vector<std::int64_t> Split(std::int64_t total, std::size_t parts, Draw* draw) {
-  std::vector<std::int64_t> weights(parts);
-  std::int64_t sum = draw->OneOf({0, 0, 1, 2, 4});
-  for (std::int64_t& w : weights) sum += w = draw->OneOf({0, 1, 1, 2, 3});
-  for (std::int64_t& w : weights) w = sum > 0 ? total * w / sum : 0;
-  return weights;
-}
-
-Policy MakePolicy(const KvPoolShape& pool, std::size_t num_classes, std::int64_t slots, bool quotas, Draw* draw) {
-  Policy policy;
-  policy.max_running_sequences = slots;
-  policy.max_batched_tokens = slots + draw->OneOf({0, 4, 16, 64});
-  const std::vector<std::int64_t> blocks = Split(pool.num_blocks, num_classes, draw);
-  const std::vector<std::int64_t> guaranteed_slots = Split(slots, num_classes, draw);
-  for (std::size_t i = 0; i < num_classes; ++i) {
-    ClassPolicy c;
-    c.name = "class" + std::to_string(i);
-    c.priority = static_cast<std::int32_t>(draw->OneOf({1, 5, 10}));
-    c.kv_guarantee_blocks = blocks[i];
-    c.kv_borrowing_limit_blocks = draw->OneOf({0, pool.num_blocks / 4, pool.num_blocks / 2, pool.num_blocks});
-    c.kv_lending_limit_blocks = draw->OneOf({kUnlimited, kUnlimited, kUnlimited, 0, blocks[i] / 2});
-    c.slot_guarantee = guaranteed_slots[i];
-    c.preemptible = draw->Chance(0.6);
-    c.max_preemptions = static_cast<std::int32_t>(draw->OneOf({1, 1, 2, 3}));
-    c.max_queued_requests = draw->OneOf({2, 6, 20});
-    c.max_wait = Plans(draw->OneOf({4, 10, 30, 100}));
-    c.overload = draw->Chance(0.1) ? Overload::kReject : draw->Chance(0.2) ? Overload::kShedLowest : Overload::kQueue;
-    if (draw->Chance(0.2)) c.inter_token_slo = Plans(1);
-    if (draw->Chance(0.2)) c.prefill_min_share = 0.2;
-    policy.classes.push_back(c);
-  }
-  policy.tenants.resize(3);
-  for (std::size_t t = 0; t < 3; ++t) policy.tenants[t].name = "tenant" + std::to_string(t);
-  policy.tenants[1].weight = static_cast<double>(draw->OneOf({1, 1, 4}));
-  if (quotas) {
-    policy.tenants[0].max_kv_blocks = std::max<std::int64_t>(1, draw->Between(pool.num_blocks / 3, pool.num_blocks));
-    policy.tenants[2].max_concurrent_requests = draw->Between(1, 6);
-  }
-  if (draw->Chance(0.2)) policy.max_queued_requests = draw->Between(3, 20);
-  return policy;
-}
 
 test::LoopRequest MakeRequest(const Scenario& scenario, std::int64_t plan, Draw* draw) {
   const std::int64_t width = scenario.pool.block_tokens;
   const std::int64_t pool = scenario.pool.num_blocks;
   const auto num_classes = static_cast<std::int64_t>(scenario.policy.classes.size());
   test::LoopRequest r;
-  r.service_class = static_cast<ClassId>(draw->Between(0, num_classes - 1));
-  const ClassPolicy& c = scenario.policy.classes[static_cast<std::size_t>(r.service_class)];
-  r.tenant = static_cast<TenantId>(draw->Between(0, 2));
+  // Now and then a class or a tenant that only a policy change will bring, if any.
+  r.service_class = static_cast<ClassId>(draw->Between(0, draw->Chance(0.05) ? num_classes : num_classes - 1));
+  const ClassPolicy& c = scenario.policy.classes[static_cast<std::size_t>(r.service_class % num_classes)];
+  r.tenant = static_cast<TenantId>(draw->Between(0, draw->Chance(0.05) ? 3 : 2));
   // Mostly what the class can have, sometimes anything.
   const std::int64_t ceiling = std::min(pool, c.ceiling_blocks());
   const std::int64_t share = c.preemptible ? ceiling : c.kv_guarantee_blocks;
-  const std::int64_t most = std::max<std::int64_t>(
-      1, draw->Chance(0.1) ? pool : draw->OneOf({share, share, ceiling / 2, c.kv_guarantee_blocks}));
+  const std::int64_t most =
+      std::max<std::int64_t>(1, draw->Chance(0.1) ? pool + draw->OneOf({0, 0, pool})
+                                                  : draw->OneOf({share, share, ceiling / 2, c.kv_guarantee_blocks}));
   const std::int64_t tokens = std::max<std::int64_t>(2, draw->Between(1, most) * width - draw->Between(0, width - 1));
   // Borrowers run long, so that claims find them.
   r.max_output_tokens = c.preemptible && draw->Chance(0.6)
@@ -90,6 +32,7 @@ test::LoopRequest MakeRequest(const Scenario& scenario, std::int64_t plan, Draw*
                             : draw->OneOf({1, 1 + tokens / 4, 1 + tokens / 2, std::max<std::int64_t>(1, tokens - 1)});
   const std::int64_t prompt = std::max<std::int64_t>(1, tokens - r.max_output_tokens + 1);
   r.n = draw->Chance(0.7) ? 1 : static_cast<std::int32_t>(draw->Between(2, 4));
+  if (draw->Chance(0.01)) r.n = static_cast<std::int32_t>(draw->OneOf({-1, 0, 25}));
   r.seed = static_cast<std::uint64_t>(draw->Between(0, 3));
   r.salt = draw->Chance(0.3) ? static_cast<std::uint64_t>(r.tenant) : 9;
   const std::int64_t family = draw->Between(0, 3);
@@ -103,7 +46,7 @@ test::LoopRequest MakeRequest(const Scenario& scenario, std::int64_t plan, Draw*
     r.deadline = arrival + Plans(draw->OneOf({3, 20, 60}));
     r.judge_deadline = draw->Chance(0.5);
   }
-  if (draw->Chance(0.05)) r.prompt_logprobs = 0;
+  if (draw->Chance(0.05)) r.prompt_logprobs = static_cast<std::int32_t>(draw->OneOf({0, 2}));
   return r;
 }
 
@@ -112,6 +55,7 @@ void MakeTugOfWar(Scenario* scenario, Draw* draw) {
   const std::int64_t pool = scenario->pool.num_blocks;
   Policy& policy = scenario->policy;
   policy.classes.resize(2);
+  for (TenantPolicy& t : policy.tenants) t.classes.reset();
   policy.max_running_sequences = 24;
   policy.max_batched_tokens = 24 + draw->OneOf({0, 16, 64});
   for (std::size_t i = 0; i < 2; ++i) {
@@ -155,9 +99,11 @@ Scenario MakeScenario(std::uint64_t seed) {
   scenario.pool.num_blocks = static_cast<std::int32_t>(draw.Chance(0.4) ? draw.Between(6, 60) : draw.Between(6, 24));
   scenario.pool.block_tokens = static_cast<std::int32_t>(draw.OneOf({1, 2, 4}));
   const auto num_classes = static_cast<std::size_t>(draw.Between(1, 4));
-  const bool quotas = draw.Chance(0.3);
   const std::int64_t slots = draw.Chance(0.5) ? draw.Between(1, 12) : draw.Between(8, 24);
-  scenario.policy = MakePolicy(scenario.pool, num_classes, slots, quotas, &draw);
+  const PolicyTraits traits{num_classes, slots, draw.Chance(0.3), draw.Chance(0.1)};
+  scenario.policy = MakePolicy(scenario.pool, traits, &draw);
+  scenario.step_time = std::chrono::milliseconds(draw.OneOf({1, 1, 2, 5}));
+  scenario.step_token_time = std::chrono::microseconds(draw.OneOf({0, 0, 10, 50}));
   const bool soon_protected = draw.Chance(0.4);
   if (draw.Chance(0.7)) {  // dense: borrowers that fill the pool, claims that need it back
     for (ClassPolicy& c : scenario.policy.classes) {
@@ -186,6 +132,9 @@ Scenario MakeScenario(std::uint64_t seed) {
           draw.OneOf({kUnlimited, kUnlimited, draw.Between(1, arrival.request.max_output_tokens)}));
     }
     if (draw.Chance(0.1)) arrival.cancel_delay = draw.Between(0, 20);
+    if (draw.Chance(0.05)) arrival.tokenizing = draw.Between(1, 6);
+    arrival.gives_ticket_back = draw.Chance(0.01);
+    arrival.duplicate_id = draw.Chance(0.005);
     const std::int64_t burst = draw.Chance(0.03) ? draw.Between(2, 10) : 1;
     for (std::int64_t k = 0; k < burst; ++k) scenario.events.push_back(arrival);
   }
@@ -207,19 +156,23 @@ Scenario MakeScenario(std::uint64_t seed) {
     insert(jump);
   }
   if (draw.Chance(0.35)) {
-    for (std::int64_t i = draw.Between(1, 3); i > 0; --i) {
-      Event change;
-      change.kind = Event::Kind::kPolicy;
-      change.plan = draw.Between(1, plan + 10);
-      const std::int64_t new_slots = draw.Chance(0.3) ? draw.Between(1, 12) : slots;
-      change.policy = MakePolicy(scenario.pool, num_classes, new_slots, quotas, &draw);
-      if (draw.Chance(0.5)) {
-        for (std::size_t c = 0; c < num_classes; ++c) {
-          change.policy.classes[c].preemptible = scenario.policy.classes[c].preemptible;
-        }
-      }
+    std::vector<std::int64_t> plans;
+    for (std::int64_t i = draw.Between(1, 3); i > 0; --i) plans.push_back(draw.Between(1, plan + 10));
+    std::ranges::sort(plans);
+    Event change;
+    change.kind = Event::Kind::kPolicy;
+    change.policy = scenario.policy;
+    for (const std::int64_t at : plans) {
+      change.plan = at;
+      change.policy = MakePolicyChange(scenario.pool, traits, change.policy, &draw);
       insert(change);
     }
+  }
+  if (draw.Chance(0.03)) {
+    Event draining;
+    draining.kind = Event::Kind::kDraining;
+    draining.plan = draw.Between(plan / 2, plan + 5);
+    insert(draining);
   }
   return scenario;
 }
@@ -233,6 +186,9 @@ std::string Describe(const Event& event) {
       text << "arrival class " << r.service_class << " tenant " << r.tenant << " prompt " << r.prompt.size()
            << " output " << r.max_output_tokens << " n " << r.n;
       if (r.deadline != kNoDeadline) text << " deadline " << ToSeconds(r.deadline.time_since_epoch()) << " s";
+      if (event.tokenizing > 0) text << " tokenized for " << event.tokenizing << " plans";
+      if (event.gives_ticket_back) text << " gives its ticket back";
+      if (event.duplicate_id) text << " has a live request's id";
       if (event.cancel_delay >= 0) text << " cancelled after " << event.cancel_delay << " plans";
       break;
     }
@@ -246,8 +202,15 @@ std::string Describe(const Event& event) {
       text << "policy change:";
       for (const ClassPolicy& c : event.policy.classes) {
         text << " [G " << c.kv_guarantee_blocks << " borrow " << c.kv_borrowing_limit_blocks << " slots "
-             << c.slot_guarantee << (c.preemptible ? " preemptible" : "") << "]";
+             << c.slot_guarantee << (c.preemptible ? " preemptible" : "")
+             << (c.stop == ClassStop::kHold    ? " hold"
+                 : c.stop == ClassStop::kDrain ? " drain"
+                                               : "")
+             << (c.removed ? " removed" : "") << "]";
       }
+      break;
+    case Event::Kind::kDraining:
+      text << "the server drains";
       break;
   }
   return text.str();

@@ -5,15 +5,22 @@
 #include <numeric>
 #include <utility>
 
+#include "admission/policy_check.h"
+#include "base/check.h"
 #include "fakes/memory_backend.h"
 #include "invariants.h"
+#include "quotas.h"
+#include "random_policy.h"
 
 namespace berth::simulation {
 namespace {
 
 constexpr std::int64_t kMostPlans = 20000;
+constexpr std::int64_t kHoldsEndAfter = 30;  // plans since the last event, so that what they hold can end
 
-TimePoint At(std::int64_t plan) { return TimePoint(std::chrono::milliseconds(10 * plan)); }
+bool Holds(const Policy& policy) {
+  return std::ranges::any_of(policy.classes, [](const ClassPolicy& c) { return c.stop == ClassStop::kHold; });
+}
 
 // What a request must put out, whatever ran beside it.
 std::vector<std::vector<TokenId>> Expected(const Event& event) {
@@ -38,16 +45,23 @@ class Run {
       : scenario_(scenario),
         backend_(scenario.pool),
         loop_(scenario.pool, scenario.policy, &backend_),
-        invariants_(&loop_) {
-    invariants_.SetPolicy(scenario.policy);
+        invariants_(&loop_),
+        quotas_(&loop_, scenario.policy),
+        policy_(scenario.policy),
+        tickets_(scenario.policy.classes.size()) {
+    CheckPolicy();
+    invariants_.SetPolicy(scenario.policy, tickets_);
     backend_.set_references([this](BlockId block) { return loop_.pool().references(block); });
-    backend_.set_step_time([](const StepPlan&) { return Duration(std::chrono::milliseconds(1)); });
-    loop_.set_step_time(std::chrono::milliseconds(10));
+    backend_.set_step_time([this](const StepPlan& step) {
+      return std::min<Duration>(scenario_.step_time + scenario_.step_token_time * std::ssize(step.token_ids), Plans(1));
+    });
+    loop_.set_step_time(Plans(1));
     loop_.set_stop_rule([this](RequestKey key, std::int32_t choice, const std::vector<TokenId>& output) {
       return std::ssize(output) >= asked_.at(key)->stops_after[static_cast<std::size_t>(choice)];
     });
     loop_.set_after_plan([this](const AdmissionPlan& plan) {
       invariants_.AfterPlan(plan, loop_.admission().plan_number());
+      quotas_.AfterPlan();
       report_.starts += std::ssize(plan.admit);
       report_.preemptions += std::ssize(plan.preempt);
     });
@@ -55,17 +69,24 @@ class Run {
 
   Report Go() {
     std::size_t next = 0;
+    std::int64_t last_event = 0;
     for (std::int64_t plan = 0; plan < kMostPlans && !Broken(); ++plan) {
-      now_ = At(plan) + jumped_;
+      now_ = TimePoint(Plans(plan)) + jumped_;
+      const std::size_t before = next;
       next = TakeEvents(next, plan);
+      if (next > before) last_event = plan;
+      Submit(&tokenized_[plan], plan);
+      tokenized_.erase(plan);
+      const bool more = next < scenario_.events.size() || !tokenized_.empty();
+      if (!more && plan >= last_event + kHoldsEndAfter) EndHolds();
       for (const RequestKey key : cancels_[plan]) loop_.Cancel(key);
       cancels_.erase(plan);
-      invariants_.BeforePlan();
+      invariants_.BeforePlan(tickets_);
       const bool worked = loop_.Tick(now_);
       if (worked) invariants_.AfterStep();
       ++report_.plans;
       CheckEnded();
-      if (!worked && next == scenario_.events.size()) break;
+      if (!worked && !more) break;
     }
     if (!Broken()) Finish();
     return std::move(report_);
@@ -74,23 +95,46 @@ class Run {
  private:
   bool Broken() {
     if (!report_.violation.has_value()) report_.violation = invariants_.violation();
+    if (!report_.violation.has_value()) report_.violation = quotas_.violation();
     if (!report_.violation.has_value() && !backend_.fault().empty()) report_.violation = "I9: " + backend_.fault();
     return report_.violation.has_value();
   }
 
+  void CheckPolicy() const { BERTH_CHECK(ValidatePolicy(policy_, scenario_.pool).ok()); }
+
+  void SetPolicy(const Policy& policy) {
+    policy_ = policy;
+    CheckPolicy();
+    invariants_.SetPolicy(policy, tickets_);
+    tickets_.resize(policy.classes.size());
+    loop_.SetPolicy(policy, now_);
+    quotas_.SetPolicy(policy);
+  }
+
+  // Whoever is held must end before the simulation can.
+  void EndHolds() {
+    if (!Holds(policy_)) return;
+    Policy policy = policy_;
+    for (ClassPolicy& c : policy.classes) {
+      if (c.stop == ClassStop::kHold) c.stop = ClassStop::kNone;
+    }
+    SetPolicy(policy);
+  }
+
   std::size_t TakeEvents(std::size_t next, std::int64_t plan) {
-    // All arrivals of a tick take their tickets before the first is tokenized.
+    // All arrivals of a tick take their places before the first is tokenized.
     std::vector<const Event*> with_ticket;
     for (; next < scenario_.events.size() && scenario_.events[next].plan <= plan; ++next) {
       const Event& event = scenario_.events[next];
       switch (event.kind) {
-        case Event::Kind::kArrival: {
-          ++report_.requests;
-          const test::LoopRequest& r = event.request;
-          const Arrival arrival{r.service_class, r.tenant, r.n, false, std::ssize(r.prompt)};
-          if (!loop_.admission().TakeTicket(arrival).has_value()) with_ticket.push_back(&event);
+        case Event::Kind::kArrival:
+          if (!TakesTicket(event)) break;
+          if (event.tokenizing > 0) {
+            tokenized_[plan + event.tokenizing].push_back(&event);
+          } else {
+            with_ticket.push_back(&event);
+          }
           break;
-        }
         case Event::Kind::kFault:
           backend_.FailNextStep();
           break;
@@ -100,8 +144,11 @@ class Run {
           break;
         case Event::Kind::kPolicy:
           Submit(&with_ticket, plan);
-          loop_.SetPolicy(event.policy);
-          invariants_.SetPolicy(event.policy);
+          SetPolicy(event.policy);
+          break;
+        case Event::Kind::kDraining:
+          Submit(&with_ticket, plan);
+          loop_.desk().StartDraining();
           break;
       }
     }
@@ -109,10 +156,27 @@ class Run {
     return next;
   }
 
+  bool TakesTicket(const Event& event) {
+    const test::LoopRequest& r = event.request;
+    if (r.tenant >= std::ssize(policy_.tenants)) return false;  // whoever asks is known before admission is
+    ++report_.requests;
+    const Arrival arrival{r.service_class, r.tenant, r.n, event.duplicate_id, std::ssize(r.prompt)};
+    if (loop_.desk().Enter(arrival).has_value()) return false;
+    ++tickets_[static_cast<std::size_t>(r.service_class)];
+    return true;
+  }
+
   void Submit(std::vector<const Event*>* with_ticket, std::int64_t plan) {
     for (const Event* event : *with_ticket) {
+      const ClassId c = event->request.service_class;
+      --tickets_[static_cast<std::size_t>(c)];
+      if (event->gives_ticket_back) {
+        loop_.desk().Leave(c);
+        continue;
+      }
       const RequestKey key = loop_.ArriveWithTicket(event->request, now_);
       asked_[key] = event;
+      quotas_.AfterSubmit(event->request, key, now_);
       if (event->cancel_delay >= 0) cancels_[plan + event->cancel_delay].push_back(key);
     }
     with_ticket->clear();
@@ -121,6 +185,7 @@ class Run {
   void CheckEnded() {
     for (const auto& [key, outcome] : loop_.ended()) {
       const Event& event = *asked_.at(key);
+      quotas_.AfterEnd(event.request, key, outcome);
       if (!outcome.output.empty() && !Broken()) {
         const auto expected = Expected(event);
         for (std::size_t q = 0; q < expected.size(); ++q) {
@@ -146,15 +211,16 @@ class Run {
   test::MemoryBackend backend_;
   test::CoreLoop loop_;
   Invariants invariants_;
+  Quotas quotas_;
+  Policy policy_;
+  std::vector<std::int64_t> tickets_;  // out, by class
   std::map<RequestKey, const Event*> asked_;
+  std::map<std::int64_t, std::vector<const Event*>> tokenized_;  // by the plan before which they are submitted
   std::map<std::int64_t, std::vector<RequestKey>> cancels_;
   TimePoint now_{};
   Duration jumped_{};
   Report report_;
 };
-
-// "I3 in plan 7: ..." and "I3: ..." are the same kind.
-std::string KindOf(const std::string& violation) { return violation.substr(0, violation.find_first_of(" :")); }
 
 }  // namespace
 
@@ -167,7 +233,13 @@ Scenario Keep(const Scenario& scenario, const std::vector<std::size_t>& events) 
   return kept;
 }
 
-std::vector<std::size_t> Shrink(const Scenario& scenario, const std::string& violation) {
+// "I3 in plan 7: ..." and "I3: ..." are the same kind.
+bool SameKind(const std::string& a, const std::string& b) {
+  const auto kind = [](const std::string& violation) { return violation.substr(0, violation.find_first_of(" :")); };
+  return kind(a) == kind(b);
+}
+
+std::vector<std::size_t> Shrink(const Scenario& scenario, const std::function<bool(const Scenario&)>& fails) {
   std::vector<std::size_t> kept(scenario.events.size());
   std::iota(kept.begin(), kept.end(), 0);
   for (std::size_t chunk = std::max<std::size_t>(1, kept.size() / 2); chunk > 0;) {
@@ -176,8 +248,7 @@ std::vector<std::size_t> Shrink(const Scenario& scenario, const std::string& vio
       std::vector<std::size_t> fewer = kept;
       const auto first = fewer.begin() + static_cast<std::ptrdiff_t>(begin);
       fewer.erase(first, first + static_cast<std::ptrdiff_t>(std::min(chunk, fewer.size() - begin)));
-      const Report report = Simulate(Keep(scenario, fewer));
-      if (report.violation.has_value() && KindOf(*report.violation) == KindOf(violation)) {
+      if (fails(Keep(scenario, fewer))) {
         kept = std::move(fewer);
         smaller = true;
       } else {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,8 +22,11 @@ struct Report {
 
 Report Simulate(const Scenario& scenario);
 
-// The indices of the fewest events found that still break an invariant of the same name.
-std::vector<std::size_t> Shrink(const Scenario& scenario, const std::string& violation);
+// Whether two violations are of the same invariant.
+bool SameKind(const std::string& a, const std::string& b);
+
+// The indices of the fewest events found with which the scenario still fails.
+std::vector<std::size_t> Shrink(const Scenario& scenario, const std::function<bool(const Scenario&)>& fails);
 Scenario Keep(const Scenario& scenario, const std::vector<std::size_t>& events);
 
 }  // namespace berth::simulation

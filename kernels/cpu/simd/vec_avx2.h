@@ -18,6 +18,11 @@ struct Vec {
   __m256 hi;
 };
 
+// float16 numbers, where std::uint16_t stands for bf16.
+struct Halves {
+  const std::uint16_t* bits;
+};
+
 inline Vec Set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 inline Vec Load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 inline Vec LoadUpTo(const float* p, int n) {
@@ -37,6 +42,25 @@ inline Vec LoadUpTo(const std::uint16_t* p, int n) {
   }
   const auto* halves = reinterpret_cast<const __m128i*>(p);
   return {WidenBf16(_mm_loadu_si128(halves)), WidenBf16(_mm_loadu_si128(halves + 1))};
+}
+inline Vec LoadUpTo(Halves p, int n) {
+  alignas(32) std::uint16_t lanes[kLanes] = {};
+  if (n < kLanes) {
+    for (int i = 0; i < n; ++i) lanes[i] = p.bits[i];
+    p.bits = lanes;
+  }
+  const auto* halves = reinterpret_cast<const __m128i*>(p.bits);
+  return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
+}
+inline Vec LoadUpTo(const std::int8_t* p, int n) {
+  alignas(16) std::int8_t lanes[kLanes] = {};
+  if (n < kLanes) {
+    for (int i = 0; i < n; ++i) lanes[i] = p[i];
+    p = lanes;
+  }
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
 }
 inline void Store(float* p, Vec x) {
   _mm256_storeu_ps(p, x.lo);

@@ -17,6 +17,11 @@ struct Vec {
   __m512 v;
 };
 
+// float16 numbers, where std::uint16_t stands for bf16.
+struct Halves {
+  const std::uint16_t* bits;
+};
+
 inline __mmask16 FirstLanes(int n) {
   return n >= kLanes ? __mmask16(0xFFFF) : n <= 0 ? __mmask16(0) : __mmask16((1U << n) - 1U);
 }
@@ -30,6 +35,15 @@ inline Vec LoadUpTo(const std::uint16_t* p, int n) {
   const __m256i bits = n >= kLanes ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))
                                    : _mm256_maskz_loadu_epi16(FirstLanes(n), p);
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
+}
+inline Vec LoadUpTo(Halves p, int n) {
+  return {_mm512_cvtph_ps(n >= kLanes ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p.bits))
+                                      : _mm256_maskz_loadu_epi16(FirstLanes(n), p.bits))};
+}
+inline Vec LoadUpTo(const std::int8_t* p, int n) {
+  const __m128i bytes =
+      n >= kLanes ? _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)) : _mm_maskz_loadu_epi8(FirstLanes(n), p);
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
 }
 inline void Store(float* p, Vec x) { _mm512_storeu_ps(p, x.v); }
 inline void StoreUpTo(float* p, Vec x, int n) { _mm512_mask_storeu_ps(p, FirstLanes(n), x.v); }

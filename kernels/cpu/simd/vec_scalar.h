@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/half.h"
+
 namespace berth::cpu {
 namespace {
 
@@ -14,6 +16,11 @@ constexpr int kValueBlocks = 1;  // vectors of a value row accumulated together
 
 struct Vec {
   float lane[kLanes];
+};
+
+// float16 numbers, where std::uint16_t stands for bf16.
+struct Halves {
+  const std::uint16_t* bits;
 };
 
 inline Vec Set1(float x) {
@@ -28,13 +35,6 @@ inline Vec Load(const float* p) {
   return y;
 }
 
-inline float FromBf16(std::uint16_t bits) {
-  const std::uint32_t word = static_cast<std::uint32_t>(bits) << 16;
-  float y;
-  std::memcpy(&y, &word, sizeof y);
-  return y;
-}
-
 inline Vec LoadUpTo(const float* p, int n) {
   Vec y;
   for (int i = 0; i < kLanes; ++i) y.lane[i] = i < n ? p[i] : 0.0F;
@@ -43,7 +43,19 @@ inline Vec LoadUpTo(const float* p, int n) {
 
 inline Vec LoadUpTo(const std::uint16_t* p, int n) {
   Vec y;
-  for (int i = 0; i < kLanes; ++i) y.lane[i] = i < n ? FromBf16(p[i]) : 0.0F;
+  for (int i = 0; i < kLanes; ++i) y.lane[i] = i < n ? BFloat16ToFloat(p[i]) : 0.0F;
+  return y;
+}
+
+inline Vec LoadUpTo(Halves p, int n) {
+  Vec y;
+  for (int i = 0; i < kLanes; ++i) y.lane[i] = i < n ? HalfToFloat(p.bits[i]) : 0.0F;
+  return y;
+}
+
+inline Vec LoadUpTo(const std::int8_t* p, int n) {
+  Vec y;
+  for (int i = 0; i < kLanes; ++i) y.lane[i] = i < n ? static_cast<float>(p[i]) : 0.0F;
   return y;
 }
 

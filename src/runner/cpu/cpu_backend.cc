@@ -111,6 +111,10 @@ absl::Status CheckOptions(const CpuBackendOptions& options) {
   if (options.pool.num_blocks < 1) {
     return absl::InvalidArgumentError(absl::StrCat("a KV pool of ", options.pool.num_blocks, " blocks: at least 1"));
   }
+  if (options.pool.host_blocks < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a host KV pool of ", options.pool.host_blocks, " blocks: at least 0"));
+  }
   if (options.pool.block_tokens < 1 || options.pool.block_tokens > cpu::kAttentionChunkTokens ||
       !std::has_single_bit(block_tokens)) {
     return absl::InvalidArgumentError(absl::StrCat("KV blocks of ", options.pool.block_tokens,
@@ -118,9 +122,6 @@ absl::Status CheckOptions(const CpuBackendOptions& options) {
   }
   if (options.max_step_tokens < 1) {
     return absl::InvalidArgumentError(absl::StrCat("steps of ", options.max_step_tokens, " tokens: at least 1"));
-  }
-  if (options.kv_dtype == KvDtype::kInt8) {
-    return absl::InvalidArgumentError("the CPU backend stores KV as float32 or bf16, not int8");
   }
   if (options.compute == ComputeMode::kFloat32 && options.kv_dtype != KvDtype::kFloat32) {
     return absl::InvalidArgumentError(

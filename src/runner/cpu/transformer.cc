@@ -87,15 +87,22 @@ void Transformer::ForEachShare(std::int64_t count, int thread, const Function& f
 }
 
 void Transformer::Forward(int thread) {
-  ForEachShare(config_.layers, thread, [this](std::int64_t layer) {
-    for (const BlockCopy& copy : inputs_->block_copies()) {
-      kv_.CopyBlock(static_cast<std::int32_t>(layer), copy.from, copy.to);
-    }
-  });
+  CopyBlocks(thread);
+  if (inputs_->num_tokens() == 0) return;
   EmbedTokens(thread);
   pool_->Barrier();
   for (std::int32_t layer = 0; layer < config_.layers; ++layer) ForwardLayer(layer, thread);
   AnswerLogitRows(thread);
+}
+
+// A thread has layers of its own, so the copies keep their order without waiting for each other.
+void Transformer::CopyBlocks(int thread) {
+  ForEachShare(config_.layers, thread, [this](std::int64_t index) {
+    const auto layer = static_cast<std::int32_t>(index);
+    for (const SwapCopy& copy : inputs_->swap_out()) kv_.SwapOut(layer, copy);
+    for (const SwapCopy& copy : inputs_->swap_in()) kv_.SwapIn(layer, copy);
+    for (const BlockCopy& copy : inputs_->block_copies()) kv_.CopyBlock(layer, copy.from, copy.to);
+  });
 }
 
 // Between two barriers threads write what no other reads: rows of their own, or columns of their own.

@@ -41,6 +41,7 @@ class Transformer {
 
   // What thread `thread` does in a step and in its phases.
   void Forward(int thread);
+  void CopyBlocks(int thread);
   void ForwardLayer(std::int32_t layer, int thread);
   void EmbedTokens(int thread);
   void RotateAndStore(std::int32_t layer, int thread);

@@ -53,7 +53,7 @@ ARGUMENTS = [
     (["generate", "--prompt", "a", "--threads", "0"], "--threads"),
     (["generate", "--prompt", "a", "--kv-memory", "4096"], "unit"),
     (["generate", "--prompt", "a", "--kv-memory", "2gib"], "GiB"),
-    (["generate", "--prompt", "a", "--kv-dtype", "int8"], "bf16"),
+    (["generate", "--prompt", "a", "--kv-dtype", "int4"], "int8"),
     (["generate", "--prompt", "a", "--block-tokens", "24"], "power of two"),
     (["generate", "--prompt", "a\nb", "--threads", "a\nb"], "--threads"),
     (["serve", "--max-queue", "-1"], "--max-queue"),

@@ -28,12 +28,17 @@ struct FakeView final : PoolView {
     const auto found = recompute.find(request);
     return found == recompute.end() ? 0 : found->second;
   }
+  std::int64_t UsedTokens(RequestKey request) const override {
+    const auto found = used.find(request);
+    return found == used.end() ? 0 : found->second;
+  }
   std::int64_t StepsToFinish(RequestKey request, std::int64_t /*cached_blocks*/) const override {
     const auto found = steps.find(request);
     return found == steps.end() ? 10 : found->second;
   }
   std::map<RequestKey, std::vector<CachedBlock>> cached;
   std::map<RequestKey, std::int64_t> recompute;
+  std::map<RequestKey, std::int64_t> used;
   std::map<RequestKey, std::int64_t> steps;
 };
 
@@ -72,12 +77,7 @@ class AdmissionTest : public testing::Test {
     return request;
   }
 
-  std::optional<Refusal> Submit(const AdmissionRequest& request) {
-    if (auto refusal = admission->TakeTicket({request.service_class, request.tenant, request.n, false, 1})) {
-      return refusal;
-    }
-    return admission->Submit(request, At(now));
-  }
+  std::optional<Refusal> Submit(const AdmissionRequest& request) { return admission->Submit(request, At(now)); }
 
   // Submits a request that must be taken in, and returns its key.
   RequestKey Add(ClassId c, std::int64_t blocks, TenantId tenant = 0) {

@@ -29,49 +29,6 @@ class Verdict : public AdmissionTest {
   }
 };
 
-TEST_F(Verdict, BeforeTokenizingComesInTheOrderOfTheTable) {
-  // Each arrival has every fault from its row on; the first in the order is the one told.
-  Arrival arrival{0, 0, 9, true, 1000};
-  policy.tenants[0].classes = {1};
-  policy.classes[0].stop = ClassStop::kHold;
-  policy.classes[0].max_queued_requests = 1;
-  admission->SetPolicy(policy);
-  admission->StartDraining();
-  EXPECT_EQ(admission->TakeTicket(arrival)->reason, RefusalReason::kDraining);
-  admission = std::make_unique<Admission>(KvPoolShape{20, 1}, policy);
-  EXPECT_EQ(admission->TakeTicket(arrival)->reason, RefusalReason::kInvalidRequest);
-  arrival.n = 1;
-  arrival.service_class = 7;
-  EXPECT_EQ(admission->TakeTicket(arrival)->reason, RefusalReason::kUnknownClass);
-  arrival.service_class = 0;
-  EXPECT_EQ(admission->TakeTicket(arrival)->reason, RefusalReason::kClassNotAllowed);
-  arrival.tenant = 1;
-  EXPECT_EQ(admission->TakeTicket(arrival)->reason, RefusalReason::kClassOnHold);
-  policy.classes[0].stop = ClassStop::kNone;
-  admission->SetPolicy(policy);
-  EXPECT_EQ(admission->TakeTicket(arrival)->reason, RefusalReason::kDuplicateRequestId);
-  arrival.duplicate_id = false;
-  EXPECT_EQ(admission->TakeTicket(arrival)->reason, RefusalReason::kRequestTooLarge);
-  arrival.least_prompt_tokens = 1;
-  EXPECT_FALSE(admission->TakeTicket(arrival).has_value());
-  EXPECT_EQ(admission->TakeTicket(arrival)->reason, RefusalReason::kQueueFull);
-}
-
-TEST_F(Verdict, NOutsideTheMachineIsAnInvalidRequest) {
-  for (const std::int32_t n : {0, -1, 9}) {
-    const auto refusal = admission->TakeTicket({0, 0, n, false, 1});
-    Expect(refusal, RefusalReason::kInvalidRequest, "max_running_sequences", 8, n);
-    EXPECT_EQ(refusal->field, "sampling.n");
-  }
-}
-
-TEST_F(Verdict, ARemovedClassIsUnknown) {
-  policy.classes[1] = Class("batch", 0, 0, true, 1, 0);
-  policy.classes[1].removed = true;
-  admission->SetPolicy(policy);
-  EXPECT_EQ(admission->TakeTicket({1, 0, 1, false, 1})->reason, RefusalReason::kUnknownClass);
-}
-
 TEST_F(Verdict, TooLargeNamesTheClassLimit) {
   Expect(Submit(Request(0, 50)), RefusalReason::kRequestTooLarge, "max_sequence_tokens", 50, 51);
   Expect(Submit(Request(0, 41)), RefusalReason::kRequestTooLarge, "max_output_tokens", 40, 41);
@@ -129,6 +86,57 @@ TEST_F(Verdict, TokenRateIsChargedByEstimateAndRefundedByUse) {
   EXPECT_FALSE(Submit(Request(0, 4)).has_value());
 }
 
+// However a request ends: it pays for its prompt and what it drew, and for nothing where it never started.
+TEST_F(Verdict, TokenRateGivesBackWhatARequestThatEndsEarlyDidNotUse) {
+  policy.tenants[0].tokens_per_minute = 1e-6;
+  policy.tenants[0].burst_tokens = 20;
+  admission = std::make_unique<Admission>(KvPoolShape{20, 1}, policy);
+  const RequestKey running = Add(0, 9);  // 10 of 20
+  const RequestKey queued = Add(0, 9);   // and 10 more
+  EXPECT_EQ(Started(), Keys{running});
+  EXPECT_EQ(Submit(Request(0, 1))->reason, RefusalReason::kTenantQuotaExceeded);
+  view.used[running] = 4;
+  admission->Cancel(running);
+  admission->Cancel(queued);
+  Plan();
+  const auto over = Submit(Request(1, 16));
+  Expect(over, RefusalReason::kTenantQuotaExceeded, "tokens_per_minute", 0, 17);
+  EXPECT_FALSE(Submit(Request(1, 10)).has_value()) << "11 of the 16 that are left";
+}
+
+TEST_F(Verdict, NothingIsRefundedThatWasNotCharged) {
+  admission = std::make_unique<Admission>(KvPoolShape{20, 1}, policy);
+  const RequestKey before = Add(0, 9);  // no rate yet
+  Plan();
+  policy.tenants[0].tokens_per_minute = 1e-6;
+  policy.tenants[0].burst_tokens = 20;
+  admission->SetPolicy(policy);
+  Add(1, 14);  // 15 of 20
+  admission->Finish(before, At(now), 1);
+  EXPECT_EQ(Submit(Request(1, 6))->reason, RefusalReason::kTenantQuotaExceeded) << "5 are left";
+}
+
+// Tokenizing takes its time, and the policy may change meanwhile.
+TEST_F(Verdict, APlaceInTheQueueOpensNoClassThatHasBeenShutSince) {
+  const auto submit_after = [&](const auto& change) {
+    admission = std::make_unique<Admission>(KvPoolShape{20, 1}, policy);
+    Policy changed = policy;
+    change(&changed);
+    admission->SetPolicy(changed);
+    const auto refusal = Submit(Request(1, 1));
+    return refusal.has_value() ? RefusalReasonName(refusal->reason) : "none";
+  };
+  EXPECT_STREQ(submit_after([](Policy*) {}), "none");
+  EXPECT_STREQ(submit_after([](Policy* p) { p->classes[1].stop = ClassStop::kHold; }), "CLASS_ON_HOLD");
+  EXPECT_STREQ(submit_after([](Policy* p) { p->classes[1].stop = ClassStop::kDrain; }), "CLASS_ON_HOLD");
+  EXPECT_STREQ(submit_after([](Policy* p) { p->tenants[0].classes = {0}; }), "CLASS_NOT_ALLOWED");
+  EXPECT_STREQ(submit_after([this](Policy* p) {
+                 p->classes[1] = Class("batch", 0, 0, true, 1, 0);
+                 p->classes[1].removed = true;
+               }),
+               "UNKNOWN_CLASS");
+}
+
 TEST_F(Verdict, ARejectClassIsRefusedWhenItCannotStartInTheNextPlan) {
   policy.classes[0].overload = Overload::kReject;
   admission->SetPolicy(policy);
@@ -149,15 +157,14 @@ TEST_F(Verdict, ARejectClassIsRefusedWhenItCannotStartInTheNextPlan) {
   EXPECT_EQ(plan.admit[0].key, fits);
 }
 
-TEST_F(Verdict, AFullQueueNamesItsBoundAndWhenToComeBack) {
+TEST_F(Verdict, WhoIsRefusedForTheClassComesBackWhenItsFirstRequestStarts) {
   const RequestKey running = Add(0, 10);
   view.steps[running] = 5;
   Plan();
+  EXPECT_EQ(admission->RetryAfter(0), Seconds(1)) << "nothing waits";
   for (int i = 0; i < 4; ++i) Add(0, 10);
   Plan();
-  const auto refusal = Submit(Request(0, 1));
-  Expect(refusal, RefusalReason::kQueueFull, "queue.max_requests", 4, 5);
-  EXPECT_EQ(refusal->retry_after, Seconds(4));
+  EXPECT_EQ(admission->RetryAfter(0), Seconds(4));
 }
 
 TEST_F(Verdict, TheTokensOfAQueueAreBounded) {
@@ -201,6 +208,20 @@ TEST_F(Verdict, TheLowestPriorityIsShedPossiblyTheNewcomer) {
   EXPECT_EQ(plan.end[0].key, low);
   EXPECT_EQ(plan.end[0].refusal.reason, RefusalReason::kShed);
   EXPECT_TRUE(admission->Find(high) != nullptr && admission->Find(higher) != nullptr);
+}
+
+TEST_F(Verdict, WhatEndsBetweenPlansIsToldAtOnceAndOnlyOnce) {
+  for (ClassPolicy& c : policy.classes) c.overload = Overload::kShedLowest;
+  policy.max_queued_requests = 1;
+  admission->SetPolicy(policy);
+  const RequestKey shed = Add(1, 20);
+  Add(0, 10);
+  const auto ended = admission->TakeEnded();
+  ASSERT_EQ(ended.size(), 1U);
+  EXPECT_EQ(ended[0].key, shed);
+  EXPECT_EQ(ended[0].refusal.reason, RefusalReason::kShed);
+  EXPECT_TRUE(admission->TakeEnded().empty());
+  EXPECT_TRUE(Plan().end.empty());
 }
 
 TEST_F(Verdict, ADeadlineThatCannotBeMetIsRefusedWithPredictedAndRemainingTime) {
@@ -279,17 +300,6 @@ TEST_F(Verdict, AHeldClassKeepsItsWaitersAndADrainedOneEndsThem) {
   ASSERT_EQ(drained.end.size(), 1U);
   EXPECT_EQ(drained.end[0].key, queued);
   EXPECT_EQ(drained.end[0].refusal.reason, RefusalReason::kClassOnHold);
-}
-
-TEST_F(Verdict, ThreeHundredArrivalsInOneTickNeverExceedABound) {
-  policy.classes[1].max_queued_requests = 20;
-  admission->SetPolicy(policy);
-  int tickets = 0;
-  for (int i = 0; i < 300; ++i) tickets += admission->TakeTicket({1, 0, 1, false, 1}).has_value() ? 0 : 1;
-  EXPECT_EQ(tickets, 20);
-  for (int i = 0; i < 20; ++i) ASSERT_FALSE(admission->Submit(Request(1, 20), At(now)).has_value());
-  EXPECT_EQ(admission->waiting(1), 20);
-  EXPECT_EQ(Submit(Request(1, 1))->reason, RefusalReason::kQueueFull);
 }
 
 }  // namespace

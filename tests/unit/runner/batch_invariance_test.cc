@@ -1,4 +1,5 @@
-// A sequence's bits are the same alone, batched, chunked, on other blocks, after a prefix hit, and at any thread count.
+// A sequence's bits are the same alone, batched, chunked, on other blocks, after a prefix hit, after being swapped out
+// and in, and at any thread count.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +32,7 @@ std::unique_ptr<Model> MakeModel() {
 struct Setting {
   std::string name;
   cpu::CpuLevel level;
-  ComputeMode compute;
+  KvDtype kv_dtype;
   std::int32_t block_tokens;
 };
 
@@ -41,9 +42,12 @@ std::vector<Setting> Settings() {
     if (level > cpu::DetectCpuLevel()) continue;
     std::string name = cpu::CpuLevelName(level);
     std::erase(name, '-');
-    settings.push_back({name + "Default", level, ComputeMode::kDefault, 16});
-    settings.push_back({name + "Float32", level, ComputeMode::kFloat32, 64});
-    if (level == cpu::DetectCpuLevel()) settings.push_back({name + "TokenBlocks", level, ComputeMode::kDefault, 1});
+    settings.push_back({name + "Bf16", level, KvDtype::kBf16, 16});
+    settings.push_back({name + "Int8", level, KvDtype::kInt8, 16});
+    settings.push_back({name + "Float32", level, KvDtype::kFloat32, 64});
+    if (level != cpu::DetectCpuLevel()) continue;
+    settings.push_back({name + "Bf16TokenBlocks", level, KvDtype::kBf16, 1});
+    settings.push_back({name + "Int8TokenBlocks", level, KvDtype::kInt8, 1});
   }
   return settings;
 }
@@ -71,9 +75,10 @@ class BatchInvariance : public testing::TestWithParam<Setting> {
   std::unique_ptr<Backend> Make(int threads) const {
     CpuBackendOptions options;
     options.threads = threads;
-    options.compute = GetParam().compute;
-    options.kv_dtype = options.compute == ComputeMode::kFloat32 ? KvDtype::kFloat32 : KvDtype::kBf16;
-    options.pool = {kPoolTokens / GetParam().block_tokens, GetParam().block_tokens};
+    options.kv_dtype = GetParam().kv_dtype;
+    options.compute = options.kv_dtype == KvDtype::kFloat32 ? ComputeMode::kFloat32 : ComputeMode::kDefault;
+    const std::int32_t blocks = kPoolTokens / GetParam().block_tokens;
+    options.pool = {blocks, GetParam().block_tokens, blocks};
     options.max_step_tokens = 600;
     options.level = GetParam().level;
     return MakeBackend(*model_, options);
@@ -209,6 +214,115 @@ TEST_P(BatchInvariance, RecomputingOnBlocksThatOthersUsedGivesTheSameBits) {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       EXPECT_TRUE(FeedAll(*backend, sequences[i], 50, kTop) == alone_[i]) << "round " << round << " text " << i;
     }
+  }
+}
+
+// Sequences that share too few blocks: what each holds is swapped out now and then, others write where it lay, and it
+// is swapped in elsewhere.
+class SwappingSequences {
+ public:
+  SwappingSequences(const std::vector<std::vector<TokenId>>& texts, std::int32_t block_tokens, std::int32_t blocks,
+                    unsigned seed)
+      : block_tokens_(block_tokens), random_(seed), free_(static_cast<std::size_t>(blocks)) {
+    std::iota(free_.begin(), free_.end(), 0);
+    for (const std::vector<TokenId>& ids : texts) {
+      sequences_.push_back({ids, {}, 0});
+      host_blocks_.emplace_back();
+      const std::vector<BlockId> host = Blocks(static_cast<std::int64_t>(ids.size()), block_tokens, host_end_);
+      host_end_ += static_cast<BlockId>(host.size());
+      free_host_.insert(free_host_.end(), host.begin(), host.end());
+    }
+    std::shuffle(free_host_.begin(), free_host_.end(), random_);
+    got_.resize(texts.size());
+  }
+
+  bool done() const {
+    return std::none_of(sequences_.begin(), sequences_.end(), [](const FedSequence& s) { return s.left() > 0; });
+  }
+  int swaps_in() const { return swaps_in_; }
+  const std::vector<std::vector<Following>>& got() const { return got_; }
+
+  void RunStep(Backend& backend) {
+    StepUnderTest step;
+    std::vector<BlockId> freed;  // by this step's swaps: for its rows, not for what it swaps in
+    for (std::size_t i = 0; i < sequences_.size(); ++i) {
+      if (!host_blocks_[i].empty() && random_() % 2 == 0) {
+        SwapIn(i, &step.plan());
+      } else if (!sequences_[i].blocks.empty() && random_() % 3 == 0) {
+        SwapOut(i, &step.plan(), &freed);
+      }
+    }
+    free_.insert(free_.end(), freed.begin(), freed.end());
+    free_host_.insert(free_host_.end(), freed_host_.begin(), freed_host_.end());
+    freed_host_.clear();
+    std::vector<std::size_t> fed;
+    for (std::size_t i = 0; i < sequences_.size(); ++i) {
+      if (host_blocks_[i].empty() && Feed(i, &step)) fed.push_back(i);
+    }
+    if (fed.empty() && step.plan().swap_out.empty() && step.plan().swap_in.empty()) return;
+    const auto answers = step.Run(backend);
+    for (std::size_t row = 0; row < fed.size(); ++row) {
+      got_[fed[row]].insert(got_[fed[row]].end(), answers[row].begin(), answers[row].end());
+    }
+    std::shuffle(free_.begin(), free_.end(), random_);
+  }
+
+ private:
+  void SwapOut(std::size_t i, StepPlan* plan, std::vector<BlockId>* freed) {
+    for (const BlockId block : sequences_[i].blocks) {
+      plan->swap_out.push_back({block, free_host_.back()});
+      host_blocks_[i].push_back(free_host_.back());
+      free_host_.pop_back();
+      freed->push_back(block);
+    }
+    sequences_[i].blocks.clear();
+  }
+
+  void SwapIn(std::size_t i, StepPlan* plan) {
+    if (free_.size() < host_blocks_[i].size()) return;
+    for (const BlockId host_block : host_blocks_[i]) {
+      plan->swap_in.push_back({free_.back(), host_block});
+      sequences_[i].blocks.push_back(free_.back());
+      free_.pop_back();
+    }
+    freed_host_.insert(freed_host_.end(), host_blocks_[i].begin(), host_blocks_[i].end());
+    host_blocks_[i].clear();
+    ++swaps_in_;
+  }
+
+  bool Feed(std::size_t i, StepUnderTest* step) {
+    FedSequence& sequence = sequences_[i];
+    const auto room = static_cast<std::int64_t>(sequence.blocks.size() + free_.size()) * block_tokens_;
+    const auto most = std::min<std::int64_t>({sequence.left(), room - sequence.stored, 40});
+    if (most <= 0) return false;
+    const auto count = 1 + static_cast<std::int32_t>(random_() % static_cast<unsigned>(most));
+    const auto needed = static_cast<std::size_t>(CeilDiv(sequence.stored + count, block_tokens_));
+    for (; sequence.blocks.size() < needed; free_.pop_back()) sequence.blocks.push_back(free_.back());
+    step->Feed(&sequence, count, count, kTop);
+    return true;
+  }
+
+  const std::int32_t block_tokens_;
+  std::mt19937 random_;
+  std::vector<BlockId> free_;
+  std::vector<BlockId> free_host_;
+  std::vector<BlockId> freed_host_;  // by this step: for the next one
+  BlockId host_end_ = 0;
+  std::vector<FedSequence> sequences_;
+  std::vector<std::vector<BlockId>> host_blocks_;  // by sequence: where it lies while swapped out
+  std::vector<std::vector<Following>> got_;
+  int swaps_in_ = 0;
+};
+
+TEST_P(BatchInvariance, ASequenceSwappedOutAndInElsewhereGoesOnWithItsBits) {
+  const auto longest = static_cast<std::int64_t>(texts_[0].size());
+  const auto blocks = static_cast<std::int32_t>(CeilDiv(longest + 64, GetParam().block_tokens));
+  for (const unsigned seed : {1U, 2U, 3U}) {
+    const std::unique_ptr<Backend> backend = Make(static_cast<int>(seed));
+    SwappingSequences sequences(texts_, GetParam().block_tokens, blocks, seed);
+    for (int step = 0; step < 1000 && !sequences.done(); ++step) sequences.RunStep(*backend);
+    EXPECT_TRUE(sequences.got() == alone_) << "seed " << seed;
+    EXPECT_GT(sequences.swaps_in(), 5) << "seed " << seed;
   }
 }
 

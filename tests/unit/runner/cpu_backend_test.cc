@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <semaphore>
 #include <string>
 #include <utility>
 #include <vector>
@@ -154,6 +155,32 @@ TEST(CpuBackend, AStepWithoutLogitRowsStoresItsTokens) {
   EXPECT_TRUE(step.Run(*backend).front().front() == expected.back());
 }
 
+TEST(CpuBackend, TellsOnceOfEveryStepThatIsDone) {
+  const std::unique_ptr<Model> model = SmallModel();
+  CpuBackendOptions options = SmallOptions();
+  options.pool.host_blocks = 1;
+  std::counting_semaphore<> done(0);
+  const std::unique_ptr<Backend> backend = MakeBackend(*model, options);
+  backend->NotifyWhenDone([&done] { done.release(); });
+  StepResult result;
+  StepUnderTest step;
+  for (FedSequence sequence = Sequence(20); sequence.left() > 0;) {
+    step.Feed(&sequence, 4, 1, kNoLogprobs);
+    ASSERT_TRUE(backend->Submit(step.plan()).ok());
+    done.acquire();
+    ASSERT_TRUE(backend->Await(&result).ok());
+    EXPECT_EQ(result.logits.size(), 1U);
+    step.plan().Clear();
+  }
+  StepPlan copies;
+  copies.swap_out = {{0, 0}};
+  ASSERT_TRUE(backend->Submit(copies).ok());
+  done.acquire();
+  ASSERT_TRUE(backend->Await(&result).ok());
+  EXPECT_TRUE(result.logits.empty());
+  EXPECT_FALSE(done.try_acquire());
+}
+
 TEST(CpuBackend, TellsHowLongItComputed) {
   const std::unique_ptr<Model> model = SmallModel();
   const std::unique_ptr<Backend> backend = MakeBackend(*model, SmallOptions());
@@ -172,7 +199,7 @@ TEST(CpuBackend, ABrokenModelsNaNsReachTheAnswerWithoutACrash) {
   builder.AddF32Tensor("output_norm.weight", {64}, norm);
   const std::unique_ptr<Model> model = OpenModel(builder);
   ASSERT_NE(model, nullptr);
-  for (const KvDtype dtype : {KvDtype::kBf16, KvDtype::kFloat32}) {
+  for (const KvDtype dtype : {KvDtype::kBf16, KvDtype::kInt8, KvDtype::kFloat32}) {
     CpuBackendOptions options = SmallOptions();
     options.kv_dtype = dtype;
     const std::unique_ptr<Backend> backend = MakeBackend(*model, options);
@@ -195,18 +222,23 @@ TEST(CpuBackend, ABrokenSequenceDoesNotTouchAnother) {
   builder.RemoveTensor("token_embd.weight").AddF32Tensor("token_embd.weight", {64, 320}, embedding);
   const std::unique_ptr<Model> model = OpenModel(builder);
   ASSERT_NE(model, nullptr);
-  const std::unique_ptr<Backend> backend = MakeBackend(*model, SmallOptions());
-  const std::vector<Following> expected = FeedAll(*backend, Sequence(20), 20, 320);
-  FedSequence broken{{3, 3, 3, 3, 3, 3, 3}, {9}, 0};
-  FedSequence healthy = Sequence(20, 1);
-  StepUnderTest step;
-  step.Feed(&broken, 7, 7, 1);
-  step.Feed(&healthy, 20, 20, 320);
-  EXPECT_TRUE(step.Run(*backend)[1] == expected);
-  // And the block it filled with NaN serves the next sequence, which only partly overwrites it.
-  FedSequence next{Ids(3), {9}, 0};
-  const std::vector<Following> on_dirty_block = FeedAll(*backend, next, 1, 320);
-  EXPECT_TRUE(std::equal(on_dirty_block.begin(), on_dirty_block.end() - 1, expected.begin()));
+  for (const KvDtype dtype : {KvDtype::kBf16, KvDtype::kInt8, KvDtype::kFloat32}) {
+    SCOPED_TRACE(KvDtypeName(dtype));
+    CpuBackendOptions options = SmallOptions();
+    options.kv_dtype = dtype;
+    const std::unique_ptr<Backend> backend = MakeBackend(*model, options);
+    const std::vector<Following> expected = FeedAll(*backend, Sequence(20), 20, 320);
+    FedSequence broken{{3, 3, 3, 3, 3, 3, 3}, {9}, 0};
+    FedSequence healthy = Sequence(20, 1);
+    StepUnderTest step;
+    step.Feed(&broken, 7, 7, 1);
+    step.Feed(&healthy, 20, 20, 320);
+    EXPECT_TRUE(step.Run(*backend)[1] == expected);
+    // And the block it filled with NaN serves the next sequence, which only partly overwrites it.
+    FedSequence next{Ids(3), {9}, 0};
+    const std::vector<Following> on_dirty_block = FeedAll(*backend, next, 1, 320);
+    EXPECT_TRUE(std::equal(on_dirty_block.begin(), on_dirty_block.end() - 1, expected.begin()));
+  }
 }
 
 TEST(CpuBackend, AnUntouchedPoolCostsNoMemory) {
@@ -233,6 +265,9 @@ TEST(CpuBackend, RefusesWhatItCannotDoInOneLineThatNamesIt) {
   options = SmallOptions();
   options.pool.num_blocks = 0;
   EXPECT_EQ(RefusalOf(options), "a KV pool of 0 blocks: at least 1");
+  options = SmallOptions();
+  options.pool.host_blocks = -1;
+  EXPECT_EQ(RefusalOf(options), "a host KV pool of -1 blocks: at least 0");
   for (const std::int32_t block_tokens : {-16, 0, 3, 24, 512}) {
     options = SmallOptions();
     options.pool.block_tokens = block_tokens;
@@ -242,11 +277,10 @@ TEST(CpuBackend, RefusesWhatItCannotDoInOneLineThatNamesIt) {
   options.max_step_tokens = 0;
   EXPECT_EQ(RefusalOf(options), "steps of 0 tokens: at least 1");
   options = SmallOptions();
-  options.kv_dtype = KvDtype::kInt8;
-  EXPECT_EQ(RefusalOf(options), "the CPU backend stores KV as float32 or bf16, not int8");
-  options = SmallOptions();
   options.compute = ComputeMode::kFloat32;
   EXPECT_EQ(RefusalOf(options), "float32 mode needs a float32 KV cache, not bf16");
+  options.kv_dtype = KvDtype::kInt8;
+  EXPECT_EQ(RefusalOf(options), "float32 mode needs a float32 KV cache, not int8");
 }
 
 TEST(CpuBackend, TooLargeAPoolIsRefusedWithItsBytes) {

@@ -7,7 +7,7 @@
 namespace berth {
 namespace {
 
-constexpr StepLimits kLimits = {.vocab_size = 100, .max_context_tokens = 64, .max_step_tokens = 32, .pool = {8, 4}};
+constexpr StepLimits kLimits = {.vocab_size = 100, .max_context_tokens = 64, .max_step_tokens = 32, .pool = {8, 4, 3}};
 const SamplingSpec kSpec;
 
 // A prefill chunk of 6 tokens after 2 stored ones, and a decode row at position 8.
@@ -81,6 +81,36 @@ TEST(StepInputs, UnusedEndsOfTablesMayNameAnything) {
   Pack(plan);
 }
 
+TEST(StepInputs, AStepMayHaveCopiesAndNoRows) {
+  StepPlan plan;
+  plan.swap_out = {{4, 0}};
+  StepInputs inputs(kLimits);
+  inputs.Pack(plan);
+  EXPECT_EQ(inputs.num_tokens(), 0);
+  EXPECT_EQ(inputs.swap_out().size(), 1U);
+  plan.Clear();
+  plan.swap_in = {{4, 0}};
+  inputs.Pack(plan);
+  EXPECT_EQ(inputs.swap_out().size(), 0U);
+  EXPECT_EQ(inputs.swap_in().size(), 1U);
+  plan.Clear();
+  plan.block_copies = {{4, 2}};
+  inputs.Pack(plan);
+  EXPECT_EQ(inputs.block_copies().size(), 1U);
+}
+
+TEST(StepInputs, WhatWasSwappedOutServesOthersInTheSameStep) {
+  StepPlan plan = GoodPlan();
+  plan.swap_out = {{3, 0}, {5, 1}, {2, 2}};  // 3 and 5 are then written by row 0
+  plan.block_copies = {{4, 2}};              // and 2 is a copy's target
+  Pack(plan);
+  plan = GoodPlan();
+  plan.swap_out = {{6, 0}, {6, 2}};  // a block that two sequences shared
+  plan.swap_in = {{5, 1}};           // row 0 goes on where it was swapped in
+  plan.block_copies = {{5, 4}, {6, 2}};
+  Pack(plan);
+}
+
 using StepInputsDeathTest = testing::Test;
 
 TEST(StepInputsDeathTest, TokensOutsideTheVocabularyCrash) {
@@ -151,6 +181,43 @@ TEST(StepInputsDeathTest, BlockCopiesThatDependOnTheirOrderOrLeaveThePoolCrash) 
   StepPlan outside = GoodPlan();
   outside.block_copies = {{4, 8}};
   EXPECT_DEATH(Pack(outside), "num_blocks");
+}
+
+TEST(StepInputsDeathTest, SwapsThatMeetOrLeaveThePoolsCrash) {
+  for (const SwapCopy outside : {SwapCopy{8, 0}, SwapCopy{-1, 0}}) {
+    StepPlan out = GoodPlan();
+    out.swap_out = {outside};
+    EXPECT_DEATH(Pack(out), "num_blocks");
+    StepPlan in = GoodPlan();
+    in.swap_in = {outside};
+    EXPECT_DEATH(Pack(in), "num_blocks");
+  }
+  for (const SwapCopy outside : {SwapCopy{4, 3}, SwapCopy{4, -1}}) {
+    StepPlan out = GoodPlan();
+    out.swap_out = {outside};
+    EXPECT_DEATH(Pack(out), "host_blocks");
+    StepPlan in = GoodPlan();
+    in.swap_in = {outside};
+    EXPECT_DEATH(Pack(in), "host_blocks");
+  }
+  StepPlan one_host_block_for_two = GoodPlan();
+  one_host_block_for_two.swap_out = {{4, 0}, {6, 0}};
+  EXPECT_DEATH(Pack(one_host_block_for_two), "named");
+  StepPlan out_and_in_of_a_host_block = GoodPlan();
+  out_and_in_of_a_host_block.swap_out = {{4, 0}};
+  out_and_in_of_a_host_block.swap_in = {{6, 0}};
+  EXPECT_DEATH(Pack(out_and_in_of_a_host_block), "named");
+  StepPlan out_and_in_of_a_block = GoodPlan();
+  out_and_in_of_a_block.swap_out = {{4, 0}};
+  out_and_in_of_a_block.swap_in = {{4, 1}};
+  EXPECT_DEATH(Pack(out_and_in_of_a_block), "swapped_out");
+  StepPlan two_into_one_block = GoodPlan();
+  two_into_one_block.swap_in = {{4, 0}, {4, 1}};
+  EXPECT_DEATH(Pack(two_into_one_block), "swapped_in");
+  StepPlan overwritten = GoodPlan();
+  overwritten.swap_in = {{4, 0}};
+  overwritten.block_copies = {{2, 4}};
+  EXPECT_DEATH(Pack(overwritten), "swapped_in");
 }
 
 TEST(StepInputsDeathTest, AWrittenBlockThatAnotherRowUsesCrashes) {

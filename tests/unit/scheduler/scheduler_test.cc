@@ -2,107 +2,21 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
-#include <numeric>
 #include <vector>
 
 #include "fakes/allocation_counter.h"
-#include "fakes/core_loop.h"
-#include "fakes/memory_backend.h"
+#include "fakes/core_fixture.h"
 
 namespace berth {
 namespace {
 
-using test::CoreLoop;
+using test::Ask;
+using test::At;
 using test::LoopRequest;
-using test::MemoryBackend;
-using test::NextToken;
+using test::Prompt;
+using test::TwoClasses;
 
-TimePoint At(std::int64_t ms) { return TimePoint(std::chrono::milliseconds(ms)); }
-
-ClassPolicy Class(const std::string& name, std::int64_t guarantee, std::int64_t borrowing, bool preemptible,
-                  std::int32_t priority, std::int64_t slots) {
-  ClassPolicy c;
-  c.name = name;
-  c.priority = priority;
-  c.kv_guarantee_blocks = guarantee;
-  c.kv_borrowing_limit_blocks = borrowing;
-  c.preemptible = preemptible;
-  c.slot_guarantee = slots;
-  return c;
-}
-
-Policy TwoClasses(std::int64_t batched_tokens = 64) {
-  Policy policy;
-  policy.classes = {Class("interactive", 40, 0, false, 9, 8), Class("batch", 10, 54, true, 1, 8)};
-  policy.tenants.resize(1);
-  policy.max_running_sequences = 16;
-  policy.max_batched_tokens = batched_tokens;
-  return policy;
-}
-
-std::vector<TokenId> Prompt(std::int64_t length, TokenId first = 1) {
-  std::vector<TokenId> prompt(static_cast<std::size_t>(length));
-  std::iota(prompt.begin(), prompt.end(), first);
-  return prompt;
-}
-
-LoopRequest Ask(ClassId c, std::vector<TokenId> prompt, std::int64_t output, std::int32_t n = 1,
-                std::uint64_t seed = 1) {
-  LoopRequest request;
-  request.service_class = c;
-  request.prompt = std::move(prompt);
-  request.max_output_tokens = output;
-  request.n = n;
-  request.seed = seed;
-  return request;
-}
-
-// What a request must put out, whatever runs beside it.
-std::vector<std::vector<TokenId>> Alone(const LoopRequest& request) {
-  std::vector<std::vector<TokenId>> output(static_cast<std::size_t>(request.n));
-  for (std::int32_t q = 0; q < request.n; ++q) {
-    std::vector<TokenId> history = request.prompt;
-    for (std::int64_t i = 0; i < request.max_output_tokens; ++i) {
-      history.push_back(NextToken(request.seed, q, history));
-      output[static_cast<std::size_t>(q)].push_back(history.back());
-    }
-  }
-  return output;
-}
-
-class SchedulerTest : public testing::Test {
- protected:
-  void Use(const KvPoolShape& shape, const Policy& policy) {
-    backend = std::make_unique<MemoryBackend>(shape, static_cast<std::int32_t>(policy.max_batched_tokens));
-    loop = std::make_unique<CoreLoop>(shape, policy, backend.get());
-    backend->set_references([this](BlockId block) { return loop->pool().references(block); });
-  }
-  void TearDown() override {
-    ASSERT_NE(backend, nullptr);
-    EXPECT_EQ(backend->fault(), "");
-  }
-  RequestKey Arrive(const LoopRequest& request) {
-    const RequestKey key = loop->Arrive(request, At(now));
-    asked[key] = request;
-    return key;
-  }
-  void Tick() { loop->Tick(At(now++)); }
-  void Drain(int limit = 10000) {
-    while (loop->live() > 0 && limit-- > 0) Tick();
-    EXPECT_EQ(loop->live(), 0);
-    EXPECT_EQ(loop->pool().live_blocks() + loop->pool().unspent_blocks(), 0);
-    for (const auto& [key, outcome] : loop->ended()) {
-      if (outcome.reason.has_value()) continue;
-      EXPECT_EQ(outcome.output, Alone(asked[key])) << "request " << key;
-    }
-  }
-
-  std::unique_ptr<MemoryBackend> backend;
-  std::unique_ptr<CoreLoop> loop;
-  std::map<RequestKey, LoopRequest> asked;
-  std::int64_t now = 0;
-};
+class SchedulerTest : public test::CoreTest {};
 
 TEST_F(SchedulerTest, OutputIsAFunctionOfTheRequestAlone) {
   Use({64, 4}, TwoClasses(16));
@@ -161,7 +75,7 @@ TEST_F(SchedulerTest, AChoiceThatEndsAtItsFirstTokenLeavesItsBlockToTheOthers) {
       [](RequestKey, std::int32_t choice, const auto& output) { return choice == 0 && output.size() == 1; });
   const RequestKey key = Arrive(Ask(0, Prompt(10), 8, 3));
   while (loop->live() > 0) Tick();
-  const auto expected = Alone(asked[key]);
+  const auto expected = test::Alone(asked[key]);
   const auto& output = loop->ended().at(key).output;
   EXPECT_EQ(output[0].size(), 1U);
   EXPECT_EQ(output[1], expected[1]);
@@ -379,7 +293,6 @@ TEST(SchedulerMemory, AQueuedRequestTakesLessThanOneKibibyteBesideItsTokens) {
     request.prompt_tokens = kPromptTokens;
     request.max_output_tokens = 10;
     request.deadline = At(1000000 + key);
-    ASSERT_FALSE(admission.TakeTicket({0, 0, 1, false, 1}).has_value());
     ASSERT_FALSE(admission.Submit(request, At(0)).has_value());
     ScheduledRequest scheduled;
     scheduled.key = key;
