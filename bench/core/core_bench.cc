@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -30,21 +31,25 @@ std::chrono::nanoseconds ThreadTime() {
 
 enum class Claims : std::uint8_t { kNone, kInWaves };
 
-// A pool that `kRunning` batch requests fill, and as many waiting ones as asked for behind them: for each that ends
+enum class Drafts : std::uint8_t { kNever, kAlways };
+
+// A pool that `running` batch requests fill, and as many waiting ones as asked for behind them: for each that ends
 // another arrives. With claims, eight interactive requests arrive in every eighth step and take the places of batch
 // ones.
 class Crowd {
  public:
-  explicit Crowd(std::int64_t queued, Claims claims = Claims::kNone)
+  explicit Crowd(std::int64_t queued, Claims claims = Claims::kNone, std::int64_t running = kRunning,
+                 Drafts drafts = Drafts::kNever)
       : queued_(queued),
         claims_(claims),
-        policy_(MakePolicy()),
+        drafts_(drafts),
+        policy_(MakePolicy(running)),
         pool_({40000, 16}, 2),
         desk_(policy_),
         admission_(pool_.shape(), policy_),
         scheduler_(&pool_, policy_) {
-    for (std::int64_t i = 0; i < kRunning; ++i) Arrive(1, 300, 300);
-    while (running() < kRunning) Step();
+    for (std::int64_t i = 0; i < running; ++i) Arrive(1, 300, 300);
+    while (this->running() < running) Step();
     for (int i = 0; i < 50; ++i) Step();
   }
   ~Crowd() {
@@ -59,15 +64,23 @@ class Crowd {
     const auto begin = ThreadTime();
     const AdmissionPlan& plan = admission_.Plan(now_, kStep, scheduler_);
     scheduler_.Commit(plan);
+    const auto decided = ThreadTime();
     const StepPlan& step = scheduler_.PlanStep(now_);
-    const auto took = ThreadTime() - begin;
+    const auto end = ThreadTime();
+    const auto took = end - begin;
+    planning_ = end - decided;
+    if (drafts_ == Drafts::kAlways) scheduler_.DraftStep();
+    if (beside_step_) beside_step_();
     started_ += std::ssize(plan.admit);
     preempted_ += std::ssize(plan.preempt);
     result_.step = step.step;
     result_.logits.assign(step.logit_rows.size(), {});
     result_.busy = kStep;
     ended_.clear();
-    for (const DrawnToken& drawn : scheduler_.ApplyStep(result_)) {
+    const auto applying = ThreadTime();
+    const auto drawn_tokens = scheduler_.ApplyStep(result_);
+    applying_ = ThreadTime() - applying;
+    for (const DrawnToken& drawn : drawn_tokens) {
       if (admission_.Find(drawn.key)->end_step <= admission_.plan_number() + 1) ended_.push_back(drawn.key);
     }
     for (const StepsLeft& moved : scheduler_.moved_ends()) {
@@ -97,6 +110,11 @@ class Crowd {
     return took;
   }
 
+  // Called while a step would run.
+  void set_beside_step(std::function<void()> work) { beside_step_ = std::move(work); }
+  // Of the last Step: planning the step alone, and taking its results.
+  std::chrono::nanoseconds planning() const { return planning_; }
+  std::chrono::nanoseconds applying() const { return applying_; }
   std::int64_t running() const { return admission_.running(0) + admission_.running(1); }
   std::int64_t waiting() const { return admission_.waiting(0) + admission_.waiting(1); }
   std::int64_t started() const { return started_; }
@@ -129,7 +147,7 @@ class Crowd {
     scheduler_.Add(std::move(scheduled));
   }
 
-  static Policy MakePolicy() {
+  static Policy MakePolicy(std::int64_t running) {
     Policy policy;
     policy.classes.resize(2);
     policy.classes[0].name = "interactive";
@@ -145,13 +163,14 @@ class Crowd {
       c.max_wait = std::chrono::hours(10);
     }
     policy.tenants.resize(8);
-    policy.max_running_sequences = kRunning;
+    policy.max_running_sequences = running;
     policy.max_batched_tokens = 2048;
     return policy;
   }
 
   const std::int64_t queued_;
   const Claims claims_;
+  const Drafts drafts_;
   const Policy policy_;
   BlockPool pool_;
   EntryDesk desk_;
@@ -160,6 +179,9 @@ class Crowd {
   SamplingSpec sampling_;
   StepResult result_;
   std::vector<RequestKey> ended_;
+  std::function<void()> beside_step_;
+  std::chrono::nanoseconds planning_{};
+  std::chrono::nanoseconds applying_{};
   TimePoint now_{};
   RequestKey next_key_ = 0;
   std::int64_t steps_ = 0;
@@ -203,6 +225,33 @@ void PlanStepWithClaims(benchmark::State& state) {
   MeasureSteps(state, &crowd);
 }
 BENCHMARK(PlanStepWithClaims)->Arg(1000)->Arg(kQueued)->Iterations(1000)->Unit(benchmark::kMicrosecond);
+
+// What passes between the end of a step and the start of the next one. Range: how many run, whether the next step is
+// drafted while one runs, and whether the step itself leaves nothing of the core's memory in the caches.
+void HostGap(benchmark::State& state) {
+  Crowd crowd(100, Claims::kNone, state.range(0), state.range(1) != 0 ? Drafts::kAlways : Drafts::kNever);
+  std::vector<char> elsewhere(64UL << 20, 1);
+  if (state.range(2) != 0) {
+    crowd.set_beside_step([&] {
+      for (std::size_t i = 0; i < elsewhere.size(); i += 64) ++elsewhere[i];
+    });
+  }
+  std::vector<std::chrono::nanoseconds> planning;
+  std::vector<std::chrono::nanoseconds> gaps;
+  for (auto _ : state) {
+    const auto applying = crowd.applying();
+    const auto deciding = crowd.Step();
+    planning.push_back(crowd.planning());
+    gaps.push_back(applying + deciding);
+  }
+  const auto median_us = [](std::vector<std::chrono::nanoseconds>* times) {
+    std::ranges::sort(*times);
+    return std::chrono::duration<double, std::micro>((*times)[times->size() / 2]).count();
+  };
+  state.counters["plan_step_us"] = median_us(&planning);
+  state.counters["gap_us"] = median_us(&gaps);
+}
+BENCHMARK(HostGap)->ArgsProduct({{128, 1024}, {0, 1}, {0, 1}})->Iterations(1000)->Unit(benchmark::kMicrosecond);
 
 // Range: how many wait, and the seconds left until the deadline; 1 s is too little.
 void Decide(benchmark::State& state) {

@@ -83,8 +83,8 @@ struct Failed {
 
 using StreamEvent = std::variant<Admitted, TokenDelta, Finished, Completed, Failed>;
 
-// Receives one request's events on the engine thread, in order. Must not block and must not call back into the engine
-// other than Cancel.
+// Receives one request's events on the engine's output thread, in order. Must not block and must not call back into the
+// engine other than Cancel.
 class EventSink {
  public:
   virtual ~EventSink() = default;

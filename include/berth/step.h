@@ -60,16 +60,19 @@ struct SwapCopy {
 // A step does, in this order: every swap_out, every swap_in, every block copy, then its rows. It may have copies and no
 // rows.
 struct StepPlan {
-  std::int64_t step = 0;           // rising by one
+  std::int64_t step = 0;           // names the step in its result
   std::vector<SwapCopy> swap_out;  // block -> host_block; its memory may be anybody's right after
   std::vector<SwapCopy> swap_in;   // host_block -> block; no block or host_block that swap_out names
   // Where the choices of a group part, each gets the prompt's partial block. In any order: no `to` twice, none a
   // `from`.
   std::vector<BlockCopy> block_copies;
   std::vector<TokenId> token_ids;
-  std::vector<BlockId> block_ids;
+  std::vector<BlockId> block_ids;    // may hold more than the rows name
   std::vector<StepRow> rows;         // disjoint token ranges that cover token_ids in order
   std::vector<LogitRow> logit_rows;  // ascending token_index; equal ones where choices part
+
+  // There is nothing to do.
+  bool empty() const { return rows.empty() && swap_out.empty() && swap_in.empty() && block_copies.empty(); }
 
   // Empties the lists and keeps their memory, so that a planner can refill it without allocating.
   void Clear() {

@@ -24,6 +24,9 @@ enum class PlantedBug : std::uint8_t {
   kReusedBlockStillFound,  // a block stays in the prefix index when its memory is reused
   kChoiceKeepsItsSlot,     // a choice that ended still counts as a sequence
   kFailedStepIndexed,      // blocks of a step that failed are offered to others
+  kSwapInSkipped,          // a block counts as copied back from the host's memory and is not
+  kHostBlockFreedEarly,    // blocks of the host's memory stay free while a request has them
+  kFailedSwapOutKept,      // what a failed step was to copy out counts as copied
 };
 
 #ifdef BERTH_PLANTED_BUGS

@@ -109,7 +109,6 @@ Outcome Batch(BatchOptions options, Output& out) {
   }
 
   if (const absl::Status status = (*output)->DropUnanswered(); !status.ok()) return FromStatus(status);
-  options.config.request.max_queued_requests = options.concurrency;
   const absl::StatusOr<std::unique_ptr<Runtime>> runtime = StartRuntime(options.config);
   if (!runtime.ok()) return FromStatus(runtime.status());
   const RequestLineParser parser(options.request, options.config.request);
@@ -133,6 +132,8 @@ Outcome Batch(BatchOptions options, Output& out) {
 
 void AddBatchCommand(CLI::App* root, Invocation* invocation) {
   auto options = std::make_shared<BatchOptions>();
+  options->config.classes = LocalClasses();
+  options->config.scheduler.calibration_steps = 0;  // there is no deadline
   CLI::App* app = root->add_subcommand("batch", "Answer a file of prompts, in this process");
   app->add_option("FILE", options->input, "one JSON object a line; - is standard input")->required();
   AddText(app, "-o,--output", &options->output, "FILE",

@@ -114,15 +114,15 @@ absl::StatusOr<TokenizedRequest> TokenizeRequest(const Tokenizer& tokenizer, Gen
 std::variant<Answer, Refusal> RunInEngine(Engine& engine, TokenizedRequest request,
                                           const std::function<void(const TokenDelta&)>& on_delta,
                                           const std::stop_token& stop) {
-  std::variant<QueueTicket, Refusal> ticket = engine.TakeTicket();
+  std::variant<QueueTicket, Refusal> ticket = engine.TakeTicket({.request_id = request.spec.request_id,
+                                                                 .service_class = request.spec.service_class,
+                                                                 .tenant = request.spec.tenant,
+                                                                 .n = request.spec.sampling.n});
   if (auto* refusal = std::get_if<Refusal>(&ticket)) return std::move(*refusal);
   const TicketNumber ticket_number = std::get<QueueTicket>(ticket).number();
   Answer answer(request.spec.sampling.n);
   const auto events = std::make_shared<EventQueue>();
-  if (std::optional<Refusal> refusal =
-          engine.Submit(std::get<QueueTicket>(std::move(ticket)), std::move(request), events)) {
-    return *std::move(refusal);
-  }
+  engine.Submit(std::get<QueueTicket>(std::move(ticket)), std::move(request), events);
   // Also cancels what was to stop before it was submitted.
   const std::stop_callback cancel(stop, [&] { engine.Cancel(ticket_number); });
   while (!answer.ended()) {
@@ -130,6 +130,8 @@ std::variant<Answer, Refusal> RunInEngine(Engine& engine, TokenizedRequest reque
     if (const auto* delta = std::get_if<TokenDelta>(&event)) on_delta(*delta);
     answer.Add(std::move(event));
   }
+  const bool cancelled = answer.failure && answer.failure->reason == RefusalReason::kCancelledByClient;
+  if (!answer.admitted && answer.failure && !cancelled) return *std::move(answer.failure);
   return answer;
 }
 

@@ -101,6 +101,9 @@ void AddEngineFlags(CLI::App* app, ServerConfig* config) {
          "most tokens of prompt and output together; default: what the model was trained for; answers beyond that "
          "length get worse")
       ->group("Model");
+  AddInt(app, "--max-sequences", &config->scheduler.max_running_sequences, 1, config->scheduler.max_batched_tokens,
+         "sequences that run at once; default " + std::to_string(config->scheduler.max_running_sequences))
+      ->group("Engine");
   AddInt(app, "--threads", &config->compute.threads, 1, 1024, "CPU threads; default: the CPUs this process may use")
       ->group("Engine");
   AddParsed(app, "--compute", "default|float32", "float32: activations and KV in float32, slow and exact",

@@ -86,6 +86,8 @@ void AddGenerateCommand(CLI::App* root, Invocation* invocation) {
   auto options = std::make_shared<GenerateOptions>();
   // One request runs: memory for one full context is all it can use.
   options->config.kv_cache.auto_max_contexts = 1;
+  options->config.classes = LocalClasses();
+  options->config.scheduler.calibration_steps = 0;  // it has no deadline
   CLI::App* app = root->add_subcommand("generate", "Continue a prompt, in this process");
   AddModelFlag(app, &options->config);
   AddPromptFlags(app, &options->prompt);

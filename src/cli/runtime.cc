@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "admission/policy_check.h"
 #include "base/machine.h"
+#include "config/policy_settings.h"
 #include "config/size.h"
 #include "runner/cpu/cpu_backend.h"
 
@@ -94,6 +96,15 @@ absl::StatusOr<PoolPlan> PlanPool(const ServerConfig& config, const KvShape& kv,
   return plan;
 }
 
+absl::StatusOr<Policy> PlanPolicy(const ServerConfig& config, const KvPoolShape& pool, std::int32_t context_tokens) {
+  Policy policy = ResolvePolicy(config, pool, context_tokens);
+  for (ClassPolicy& c : policy.classes) {
+    c.slot_guarantee = DefaultSlotGuarantee(c.kv_guarantee_blocks, pool.num_blocks, policy.max_running_sequences);
+  }
+  if (absl::Status status = ValidatePolicy(policy, pool); !status.ok()) return status;
+  return policy;
+}
+
 absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config) {
   auto runtime = std::make_unique<Runtime>();
   const TimePoint start = runtime->clock.Now();
@@ -130,6 +141,10 @@ absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config
   runtime->pool = *pool;
   decided.kv_cache.memory_bytes = pool->bytes;
 
+  absl::StatusOr<Policy> policy = PlanPolicy(decided, runtime->pool.shape, context);
+  if (!policy.ok()) return policy.status();
+  runtime->policy = *std::move(policy);
+
   CpuBackendOptions options;
   options.threads = decided.compute.threads;
   options.compute = decided.compute.float32 ? ComputeMode::kFloat32 : ComputeMode::kDefault;
@@ -141,8 +156,9 @@ absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config
   runtime->backend = *std::move(backend);
 
   EngineOptions engine;
-  engine.max_queued_requests = decided.request.max_queued_requests;
   engine.max_context_tokens = context;
+  engine.policy = runtime->policy;
+  engine.calibration_steps = decided.scheduler.calibration_steps;
   runtime->engine = std::make_unique<Engine>(engine, runtime->backend.get(), runtime->tokenizer.get(), &runtime->clock);
   runtime->load_time = runtime->clock.Now() - start;
   return runtime;

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "berth/backend.h"
 #include "berth/clock.h"
+#include "berth/policy.h"
 #include "config/server_config.h"
 #include "engine/engine.h"
 #include "model/model.h"
@@ -40,12 +41,16 @@ struct PoolPlan {
 absl::StatusOr<PoolPlan> PlanPool(const ServerConfig& config, const KvShape& kv, std::int32_t context_tokens,
                                   std::int64_t free_bytes);
 
+// The policy of the configuration's classes for this pool. Errors name the setting to change.
+absl::StatusOr<Policy> PlanPolicy(const ServerConfig& config, const KvPoolShape& pool, std::int32_t context_tokens);
+
 // Everything that runs a request in this process. Members outlive those below them.
 struct Runtime {
   ServerConfig config;  // with what was auto or empty decided
   ModelConfig model;
   std::int64_t parameters = 0;
   PoolPlan pool;
+  Policy policy;
   SteadyClock clock;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Backend> backend;

@@ -181,6 +181,8 @@ Outcome Score(const ScoreOptions& options, Output& out) {
 void AddScoreCommand(CLI::App* root, Invocation* invocation) {
   auto options = std::make_shared<ScoreOptions>();
   options->config.kv_cache.auto_max_contexts = 1;  // one text at a time
+  options->config.classes = LocalClasses();
+  options->config.scheduler.calibration_steps = 0;  // there is no deadline
   CLI::App* app = root->add_subcommand("score", "Log-probability of every token of a text, and its perplexity");
   AddModelFlag(app, &options->config);
   const char* group = "Input";

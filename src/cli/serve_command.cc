@@ -21,6 +21,7 @@ namespace {
 
 struct ServeOptions {
   ServerConfig config;
+  std::int32_t max_queue = 0;  // 0 = as the classes say
   bool json = false;
 };
 
@@ -30,6 +31,7 @@ FrontendOptions MakeFrontendOptions(const Runtime& runtime) {
   options.listen_address = config.server.grpc;
   options.max_message_bytes = config.server.max_message_bytes;
   options.write_timeout = config.server.write_timeout;
+  options.limits.default_class = config.default_class;
   options.limits.default_output_tokens = config.request.default_output_tokens;
   options.limits.max_stop_strings = config.request.max_stop_strings;
   options.limits.max_stop_string_bytes = config.request.max_stop_string_bytes;
@@ -53,6 +55,11 @@ void LogDecisions(const Runtime& runtime) {
                runtime.pool.shape.block_tokens, KvDtypeName(config.kv_dtype()), FormatBytes(runtime.pool.bytes));
   const std::int64_t pool_tokens = std::int64_t{runtime.pool.shape.num_blocks} * runtime.pool.shape.block_tokens;
   spdlog::info("context: {} tokens a request", GroupDigits(config.model.max_context_tokens));
+  for (const ClassPolicy& c : runtime.policy.classes) {
+    spdlog::info("class {}: {} blocks guaranteed, {} at most; {} tokens a request", c.name,
+                 GroupDigits(c.kv_guarantee_blocks), GroupDigits(c.ceiling_blocks()),
+                 GroupDigits(c.max_sequence_tokens));
+  }
   if (config.model.max_context_tokens > runtime.model.context_tokens) {
     spdlog::warn("the model was trained for {} tokens: answers beyond that length get worse",
                  GroupDigits(runtime.model.context_tokens));
@@ -114,7 +121,11 @@ Outcome Serve(const ServeOptions& options, Output& out) {
   spdlog::set_default_logger(spdlog::stderr_color_mt("berth"));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %v");
 
-  const absl::StatusOr<std::unique_ptr<Runtime>> runtime = StartRuntime(options.config);
+  ServerConfig config = options.config;
+  for (ClassSettings& c : config.classes) {
+    if (options.max_queue > 0) c.max_queued_requests = options.max_queue;
+  }
+  const absl::StatusOr<std::unique_ptr<Runtime>> runtime = StartRuntime(config);
   if (!runtime.ok()) return FromStatus(runtime.status());
   const absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(
       MakeFrontendOptions(**runtime), (*runtime)->engine.get(), (*runtime)->tokenizer.get(), &(*runtime)->clock);
@@ -151,8 +162,8 @@ void AddServeCommand(CLI::App* root, Invocation* invocation) {
   AddText(app, "--grpc", &config->server.grpc, "HOST:PORT",
           "where to listen; port 0 = any free one; default " + config->server.grpc)
       ->group("Server");
-  AddInt(app, "--max-queue", &config->request.max_queued_requests, 0, 1 << 20,
-         "requests that may wait while one runs; default " + std::to_string(config->request.max_queued_requests))
+  AddInt(app, "--max-queue", &options->max_queue, 1, 1 << 20,
+         "requests of a class that may wait; default " + std::to_string(ClassSettings().max_queued_requests))
       ->group("Server");
   AddEngineFlags(app, config);
   AddJson(app, &options->json, "one object on standard output once the server listens: grpc, model, kv_blocks, ...");

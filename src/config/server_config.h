@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "berth/clock.h"
 #include "berth/kv.h"
+#include "berth/policy.h"
 
 namespace berth {
 
@@ -31,12 +33,38 @@ struct ComputeSettings {
 };
 
 struct SchedulerSettings {
+  std::int32_t max_running_sequences = 64;
   std::int32_t max_batched_tokens = 2048;  // tokens in one step
+  // Steps at the start that serve nobody and teach how long steps take; deadlines are judged by it.
+  std::int32_t calibration_steps = 16;
 };
+
+// What a service class may have. Shares are of the KV pool, 0 to 1.
+struct ClassSettings {
+  std::string name;
+  std::int32_t priority = 0;  // higher goes first
+  double kv_guarantee = 0.0;
+  double kv_borrowing_limit = 0.0;  // beyond the guarantee
+  bool preemptible = false;
+  std::int32_t max_preemptions = 3;
+  std::optional<std::int32_t> max_sequence_tokens;  // prompt + output; absent = the context
+  std::optional<std::int32_t> max_output_tokens;    // absent = what a sequence leaves
+  Overload overload = Overload::kQueue;
+  std::int32_t max_queued_requests = 64;
+  std::optional<std::int64_t> max_queued_tokens;  // absent = no bound but that of requests
+  Duration max_wait = std::chrono::seconds(60);
+  std::optional<Duration> inter_token_slo;
+};
+
+// `berth serve` without a policy file: "interactive", which answers or refuses at once, and "batch", which borrows what
+// interactive leaves idle, and is preempted for it.
+std::vector<ClassSettings> ServerClasses();
+// A command that runs its own requests and nobody else's: one class, "local", that has the whole pool and queues
+// whatever does not fit yet.
+std::vector<ClassSettings> LocalClasses();
 
 struct RequestSettings {
   std::int32_t default_output_tokens = 256;
-  std::int32_t max_queued_requests = 64;
   std::int32_t max_stop_strings = 16;
   std::int32_t max_stop_string_bytes = 1024;
   std::int32_t max_logit_bias = 1024;
@@ -51,11 +79,16 @@ struct ListenSettings {
   Duration write_timeout = std::chrono::seconds(10);
 };
 
+// Every request is counted for this tenant: there are no credentials to tell others apart.
+inline constexpr char kDefaultTenant[] = "default";
+
 struct ServerConfig {
   ModelSettings model;
   KvCacheSettings kv_cache;
   ComputeSettings compute;
   SchedulerSettings scheduler;
+  std::vector<ClassSettings> classes = ServerClasses();
+  std::string default_class;  // what an unnamed class means; empty = the first one
   RequestSettings request;
   ListenSettings server;
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "admission/demand.h"
+#include "base/check.h"
 #include "engine/refusals.h"
 
 namespace berth {
@@ -13,8 +13,31 @@ std::string Counted(std::int64_t count, const char* unit) { return std::to_strin
 
 }  // namespace
 
-std::variant<KvDemand, Refusal> DemandLimits::EstimateDemand(std::int64_t prompt_tokens,
+DemandLimits::DemandLimits(const KvPoolShape& pool, const Policy& policy, std::int32_t vocab_size,
+                           std::int32_t max_context_tokens)
+    : empty_server_(pool, policy), vocab_size_(vocab_size), max_context_tokens_(max_context_tokens) {}
+
+std::variant<KvDemand, Refusal> DemandLimits::EstimateDemand(ClassId service_class, TenantId tenant,
+                                                             std::int64_t prompt_tokens, std::int32_t n,
                                                              const StoppingSpec& stopping) const {
+  BERTH_CHECK(service_class >= 0 && service_class < std::ssize(policy().classes));
+  std::variant<std::int64_t, Refusal> output_tokens = OutputTokens(service_class, prompt_tokens, stopping);
+  if (auto* refusal = std::get_if<Refusal>(&output_tokens)) return std::move(*refusal);
+  AdmissionRequest request;
+  request.service_class = service_class;
+  request.tenant = tenant;
+  request.prompt_tokens = prompt_tokens;
+  request.max_output_tokens = std::get<std::int64_t>(output_tokens);
+  request.n = n;
+  if (std::optional<Refusal> refusal = empty_server_.Judge(request, TimePoint{})) return *std::move(refusal);
+  return KvDemand{.prompt_tokens = prompt_tokens,
+                  .max_output_tokens = request.max_output_tokens,
+                  .worst_blocks = empty_server_.WorstBlocksOf(request)};
+}
+
+// What is asked for, or a default cut to what context and class leave.
+std::variant<std::int64_t, Refusal> DemandLimits::OutputTokens(ClassId service_class, std::int64_t prompt_tokens,
+                                                               const StoppingSpec& stopping) const {
   if (prompt_tokens < 1) return InvalidRequest("prompt", "the prompt has no tokens: send at least one");
   const std::int64_t asked_tokens = stopping.max_output_tokens;
   if (asked_tokens < 1) {
@@ -22,42 +45,32 @@ std::variant<KvDemand, Refusal> DemandLimits::EstimateDemand(std::int64_t prompt
                           "stopping.max_output_tokens is " + std::to_string(asked_tokens) + ": ask for at least 1");
   }
   // The prompt is compared alone first, so that the sum below cannot overflow.
-  if (prompt_tokens >= max_context_tokens) {
-    return TooLarge("context_tokens", max_context_tokens, prompt_tokens + 1,
+  if (prompt_tokens >= max_context_tokens_) {
+    return TooLarge("context_tokens", max_context_tokens_, prompt_tokens + 1,
                     "the prompt has " + Counted(prompt_tokens, "tokens") + " and the context holds " +
-                        std::to_string(max_context_tokens) + " with at least one of output: shorten the prompt");
+                        std::to_string(max_context_tokens_) + " with at least one of output: shorten the prompt");
   }
-  KvDemand demand;
-  demand.prompt_tokens = prompt_tokens;
-  demand.max_output_tokens = asked_tokens;
-  if (prompt_tokens + asked_tokens > max_context_tokens) {
-    const std::int64_t left_tokens = max_context_tokens - prompt_tokens;
-    if (!stopping.max_output_tokens_is_default) {
-      return TooLarge("context_tokens", max_context_tokens, prompt_tokens + asked_tokens,
-                      "the prompt has " + Counted(prompt_tokens, "tokens") + " and asks for " +
-                          Counted(asked_tokens, "more") + ", the context holds " + std::to_string(max_context_tokens) +
-                          ": ask for at most " + std::to_string(left_tokens) +
-                          " in stopping.max_output_tokens, or shorten the prompt");
-    }
-    demand.max_output_tokens = left_tokens;
+  const std::int64_t left_tokens = max_context_tokens_ - prompt_tokens;
+  if (!stopping.max_output_tokens_is_default) {
+    if (asked_tokens <= left_tokens) return asked_tokens;
+    return TooLarge("context_tokens", max_context_tokens_, prompt_tokens + asked_tokens,
+                    "the prompt has " + Counted(prompt_tokens, "tokens") + " and asks for " +
+                        Counted(asked_tokens, "more") + ", the context holds " + std::to_string(max_context_tokens_) +
+                        ": ask for at most " + std::to_string(left_tokens) +
+                        " in stopping.max_output_tokens, or shorten the prompt");
   }
-  demand.worst_blocks = WorstBlocks(prompt_tokens, demand.max_output_tokens, /*n=*/1, pool.block_tokens);
-  if (demand.worst_blocks > pool.num_blocks) {
-    return TooLarge("kv_blocks", pool.num_blocks, demand.worst_blocks,
-                    "the request may need " + Counted(demand.worst_blocks, "KV blocks") + " of " +
-                        Counted(pool.block_tokens, "tokens") + " and the pool has " + std::to_string(pool.num_blocks) +
-                        ": shorten the prompt or ask for fewer output tokens");
-  }
-  return demand;
+  const ClassPolicy& c = policy().classes[static_cast<std::size_t>(service_class)];
+  // A prompt that leaves nothing of its class's sequence is refused by the class's own rule.
+  const std::int64_t left_in_class = std::max<std::int64_t>(1, c.max_sequence_tokens - prompt_tokens);
+  return std::min({asked_tokens, left_tokens, left_in_class, c.max_output_tokens});
 }
 
-std::optional<Refusal> DemandLimits::Check(const TokenizedRequest& request) const {
+std::optional<Refusal> DemandLimits::CheckIds(const TokenizedRequest& request) const {
   const GenerateSpec& spec = request.spec;
-  if (spec.sampling.n != 1) return OneChoiceOnly(spec.sampling.n);
-  const auto outside = [this](TokenId id) { return id < 0 || id >= vocab_size; };
+  const auto outside = [this](TokenId id) { return id < 0 || id >= vocab_size_; };
   const auto refuse = [this](const char* field, TokenId id) {
     return InvalidRequest(field, std::string(field) + " has the id " + std::to_string(id) +
-                                     ", outside the vocabulary: use 0 to " + std::to_string(vocab_size - 1));
+                                     ", outside the vocabulary: use 0 to " + std::to_string(vocab_size_ - 1));
   };
   if (const auto it = std::ranges::find_if(request.prompt, outside); it != request.prompt.end()) {
     return refuse("token_ids", *it);

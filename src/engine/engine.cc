@@ -1,23 +1,21 @@
 #include "engine/engine.h"
 
-#include <pthread.h>
-
 #include <algorithm>
-#include <atomic>
-#include <mutex>
-#include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "admission/policy_check.h"
 #include "base/check.h"
-#include "engine/demand_limits.h"
+#include "engine/inbox.h"
+#include "engine/live_request.h"
+#include "engine/output_stage.h"
+#include "engine/published_limits.h"
 #include "engine/refusals.h"
-#include "engine/request_queue.h"
-#include "engine/running_request.h"
-#include "engine/usage_meter.h"
-#include "kv/block_pool.h"
+#include "engine/request_facts.h"
+#include "engine/request_output.h"
+#include "engine/step_loop.h"
 
 namespace berth {
 namespace {
@@ -35,190 +33,169 @@ std::vector<TokenId> PaddingIds(std::int32_t vocab_size, std::int32_t backend_vo
   return ids;
 }
 
+// Tenants share no cached blocks, so that none learns from a fast answer what another one asked (FNV-1a of the name).
+std::uint64_t CacheSalt(const std::string& tenant_name) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char c : tenant_name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return hash;
+}
+
 }  // namespace
 
-class Engine::Impl {
+class Engine::Impl final : public OutputListener {
  public:
   Impl(const EngineOptions& options, Backend* backend, const Tokenizer* tokenizer, const Clock* clock);
-  ~Impl();
+  ~Impl() override;
 
-  RequestQueue& queue() { return queue_; }
-  const DemandLimits& limits() const { return limits_; }
+  Entrance& entrance() { return entrance_; }
+  std::shared_ptr<const DemandLimits> limits() const { return limits_.Get(); }
+  void Submit(TicketNumber ticket, TokenizedRequest request, std::shared_ptr<EventSink> sink);
+  void Cancel(TicketNumber ticket) {
+    if (entrance_.MarkCancelled(ticket)) inbox_->Cancel(ticket);
+  }
+  void SetPolicy(Policy policy);
   void Shutdown(Duration timeout);
-  bool serving() const { return !faulted_ && !queue_.draining(); }
-  Load load() const;
+  bool serving() const { return !loop_.faulted() && !entrance_.draining(); }
+  EngineLoad load() const { return load_.Read(); }
+
+  // The output thread.
+  void OnStopString(ChoiceName choice) override { inbox_->StopChoice(choice); }
+  void OnRequestOver() override { entrance_.NoteOver(); }
 
  private:
-  // All of these on the engine thread.
-  void Run();
-  void EndOverdue(TimePoint now);
-  void StartNext(TimePoint now);
-  void Advance(TimePoint now);
-  absl::Status RunStep(TimePoint now);
-  void Complete(TimePoint now);
-  void Fail(Refusal refusal, TimePoint now);
-  void End(StreamEvent last_event);
-  void PublishBlocks();
+  std::unique_ptr<LiveRequest> MakeLive(std::shared_ptr<const RequestFacts> facts, std::shared_ptr<EventSink> sink,
+                                        const Policy& policy) const;
+  void Refuse(TicketNumber ticket, std::unique_ptr<LiveRequest> request, Refusal refusal);
 
   // Constant after construction.
   Backend* const backend_;
+  const Tokenizer* const tokenizer_;
   const Clock* const clock_;
-  const DemandLimits limits_;
   const std::vector<TokenId> never_drawn_;
-  const RunningRequest::Setting setting_;
 
   // Synchronised in themselves.
-  RequestQueue queue_;
-  std::atomic<bool> faulted_ = false;
-  mutable std::mutex blocks_mutex_;
-  std::int64_t held_blocks_ = 0;      // guarded by blocks_mutex_
-  std::int64_t reserved_blocks_ = 0;  // guarded by blocks_mutex_
+  PublishedLimits limits_;
+  Entrance entrance_;
+  const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
+  LoadBoard load_;
+  OutputStage output_;
 
-  // The engine thread's own.
-  BlockPool pool_;
-  std::unique_ptr<RunningRequest> running_;
-  SequenceId next_sequence_ = 0;
-  StepPlan plan_;
-  StepResult result_;
-  std::int64_t next_step_ = 0;
-
+  StepLoop loop_;
   std::thread thread_;  // last: it uses everything above
 };
 
 Engine::Impl::Impl(const EngineOptions& options, Backend* backend, const Tokenizer* tokenizer, const Clock* clock)
     : backend_(backend),
+      tokenizer_(tokenizer),
       clock_(clock),
-      limits_{.vocab_size = std::min(tokenizer->vocab_size(), backend->info().vocab_size),
-              .max_context_tokens = options.max_context_tokens,
-              .pool = backend->info().pool},
-      never_drawn_(PaddingIds(limits_.vocab_size, backend->info().vocab_size)),
-      setting_{.tokenizer = tokenizer, .max_step_tokens = backend->info().max_step_tokens, .never_drawn = never_drawn_},
-      queue_(options.max_queued_requests),
-      pool_(limits_.pool) {
-  BERTH_CHECK(limits_.vocab_size >= 1 && setting_.max_step_tokens >= 1);
+      never_drawn_(PaddingIds(tokenizer->vocab_size(), backend->info().vocab_size)),
+      limits_(backend->info().pool, options.policy, std::min(tokenizer->vocab_size(), backend->info().vocab_size),
+              options.max_context_tokens),
+      entrance_(options.policy),
+      output_(this),
+      loop_({.calibration_steps = options.calibration_steps, .probe_interval = options.probe_interval}, options.policy,
+            backend, clock,
+            {.inbox = inbox_, .entrance = &entrance_, .output = &output_, .load = &load_, .limits = &limits_}) {
   BERTH_CHECK(options.max_context_tokens >= 1 && options.max_context_tokens <= backend->info().max_context_tokens);
-  thread_ = std::thread([this] { Run(); });
+  BERTH_CHECK(ValidatePolicy(options.policy, backend->info().pool).ok());
+  BERTH_CHECK(options.policy.max_batched_tokens <= backend->info().max_step_tokens);
+  thread_ = std::thread([this] { loop_.Run(); });
 }
 
 Engine::Impl::~Impl() {
   Shutdown(Duration::zero());
-  queue_.Stop();
+  inbox_->Stop();
   thread_.join();
-  BERTH_CHECK_MSG(queue_.counts().places_taken == 0, "a queue ticket outlives the engine");
+  BERTH_CHECK_MSG(entrance_.live_tickets() == 0, "a queue ticket outlives the engine");
+}
+
+void Engine::Impl::Submit(TicketNumber ticket, TokenizedRequest request, std::shared_ptr<EventSink> sink) {
+  entrance_.NoteSubmitted();
+  const std::shared_ptr<const DemandLimits> limits = limits_.Get();
+  const GenerateSpec& spec = request.spec;
+  std::optional<Refusal> refusal = limits->CheckIds(request);
+  KvDemand demand{.prompt_tokens = std::ssize(request.prompt)};
+  if (!refusal.has_value()) {
+    std::variant<KvDemand, Refusal> estimate =
+        limits->EstimateDemand(spec.service_class, spec.tenant, demand.prompt_tokens, spec.sampling.n, spec.stopping);
+    if (auto* too_large = std::get_if<Refusal>(&estimate)) {
+      refusal = std::move(*too_large);
+    } else {
+      demand = std::get<KvDemand>(estimate);
+    }
+  }
+  EndRule rule(*tokenizer_, spec.stopping, demand.max_output_tokens, never_drawn_);
+  auto facts = std::make_shared<const RequestFacts>(
+      RequestFacts{ticket, std::move(request.spec), std::move(request.prompt), demand, std::move(rule)});
+  std::unique_ptr<LiveRequest> live = MakeLive(std::move(facts), std::move(sink), limits->policy());
+  if (refusal.has_value()) return Refuse(ticket, std::move(live), *std::move(refusal));
+  if (!inbox_->Submit(&live)) return Refuse(ticket, std::move(live), Draining());
+  // It may have been cancelled before the inbox knew it.
+  if (entrance_.IsCancelled(ticket)) inbox_->Cancel(ticket);
+}
+
+std::unique_ptr<LiveRequest> Engine::Impl::MakeLive(std::shared_ptr<const RequestFacts> facts,
+                                                    std::shared_ptr<EventSink> sink, const Policy& policy) const {
+  const GenerateSpec& spec = facts->spec;
+  auto live = std::make_unique<LiveRequest>(LiveRequest{
+      .facts = facts,
+      .scheduled = {},
+      .output = std::make_shared<RequestOutput>(tokenizer_, facts, std::move(sink)),
+      .meter = UsageMeter(facts->demand.prompt_tokens, spec.arrival),
+      .choices = std::vector<LiveRequest::Choice>(static_cast<std::size_t>(spec.sampling.n)),
+  });
+  live->live_choices = spec.sampling.n;
+  ScheduledRequest& scheduled = live->scheduled;
+  scheduled.service_class = spec.service_class;
+  scheduled.deadline = spec.deadline;
+  scheduled.prompt = facts->prompt;
+  scheduled.max_output_tokens = facts->demand.max_output_tokens;
+  scheduled.salt = CacheSalt(policy.tenants[static_cast<std::size_t>(spec.tenant)].name);
+  scheduled.sampling = &spec.sampling;
+  scheduled.logprobs = spec.output.logprobs;
+  scheduled.prompt_logprobs = spec.output.prompt_logprobs;
+  scheduled.min_output_tokens = spec.stopping.min_output_tokens;
+  scheduled.early_banned = facts->end_rule.early_banned();
+  scheduled.banned = never_drawn_;
+  return live;
+}
+
+// On the caller's thread: the engine's never hears of it.
+void Engine::Impl::Refuse(TicketNumber ticket, std::unique_ptr<LiveRequest> request, Refusal refusal) {
+  entrance_.GiveBack(ticket);
+  auto batch = std::make_unique<OutputBatch>();
+  OutputRecord& record = batch->records.emplace_back();
+  record.kind = OutputRecord::Kind::kEnd;
+  record.request = request->output.get();
+  record.end = std::make_unique<RequestEnd>(RequestEnd{
+      .request = std::move(request->output), .usage = request->meter.At(clock_->Now()), .refusal = std::move(refusal)});
+  output_.Post(std::move(batch));
+}
+
+void Engine::Impl::SetPolicy(Policy policy) {
+  BERTH_CHECK(ValidatePolicy(policy, backend_->info().pool).ok());
+  BERTH_CHECK(policy.max_batched_tokens <= backend_->info().max_step_tokens);
+  inbox_->SetPolicy(std::move(policy));
 }
 
 void Engine::Impl::Shutdown(Duration timeout) {
-  queue_.Drain(After(clock_->Now(), timeout));
-  queue_.WaitUntilAllEnded();
+  entrance_.StartDraining();
+  inbox_->Drain(After(clock_->Now(), timeout));
+  entrance_.WaitUntilAllOver();
 }
 
-Engine::Load Engine::Impl::load() const {
-  const RequestQueue::Counts counts = queue_.counts();
-  const std::lock_guard lock(blocks_mutex_);
-  return {.running_requests = counts.running,
-          .queued_requests = counts.waiting,
-          .held_blocks = held_blocks_,
-          .reserved_blocks = reserved_blocks_};
-}
-
-void Engine::Impl::Run() {
-  pthread_setname_np(pthread_self(), "berth-engine");
-  while (running_ != nullptr || queue_.WaitForWork()) {
-    const TimePoint now = clock_->Now();
-    EndOverdue(now);
-    if (running_ == nullptr) StartNext(now);
-    if (running_ != nullptr) Advance(now);
-  }
-}
-
-void Engine::Impl::EndOverdue(TimePoint now) {
-  for (RequestQueue::Overdue& overdue : queue_.TakeOverdue(now)) {
-    const TokenizedRequest& request = overdue.request.request;
-    const auto prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
-    overdue.request.sink->OnEvent(Failed{.refusal = std::move(overdue.refusal),
-                                         .usage = UsageWithoutStart(prompt_tokens, request.spec.arrival, now)});
-    overdue.request.sink.reset();
-    queue_.NoteEnded();
-  }
-}
-
-void Engine::Impl::StartNext(TimePoint now) {
-  std::optional<QueuedRequest> next = queue_.StartFirst();
-  if (!next.has_value()) return;
-  // One request at a time shares nothing with anyone: no block is entered as computed, so the salt does not matter.
-  ReservationSpec spec;
-  spec.request = next_sequence_;
-  spec.blocks = next->demand.worst_blocks;
-  spec.shared_blocks = next->demand.prompt_tokens / pool_.shape().block_tokens;
-  std::optional<BlockReservation> blocks = pool_.Reserve(spec, /*salt=*/0);
-  BERTH_CHECK_MSG(blocks.has_value(), "Submit lets in nothing that the empty pool cannot hold");
-  running_ = std::make_unique<RunningRequest>(setting_, *std::move(next), *std::move(blocks), next_sequence_++, now);
-  PublishBlocks();
-  running_->Start();
-}
-
-void Engine::Impl::Advance(TimePoint now) {
-  if (std::optional<Refusal> refusal = queue_.MustEnd(running_->ticket(), now)) {
-    return Fail(*std::move(refusal), now);
-  }
-  if (now >= running_->deadline()) {
-    if (!running_->answers_at_deadline()) return Fail(DeadlineExceeded(), now);
-    running_->FinishAtDeadline();
-    return Complete(now);
-  }
-  const absl::Status status = RunStep(now);
-  const TimePoint after = clock_->Now();
-  faulted_ = !status.ok();
-  if (!status.ok()) return Fail(BackendFault(status), after);
-  running_->ApplyStep(result_, after);
-  if (running_->finished()) Complete(after);
-}
-
-absl::Status Engine::Impl::RunStep(TimePoint now) {
-  plan_.Clear();
-  plan_.step = next_step_++;
-  running_->PlanStep(now, &plan_);
-  PublishBlocks();
-  if (absl::Status status = backend_->Submit(plan_); !status.ok()) return status;
-  if (absl::Status status = backend_->Await(&result_); !status.ok()) return status;
-  BERTH_CHECK(result_.step == plan_.step && result_.logits.size() == plan_.logit_rows.size());
-  return absl::OkStatus();
-}
-
-void Engine::Impl::Complete(TimePoint now) {
-  Completed completed{.usage = running_->usage(now), .prompt_logprobs = running_->TakePromptLogprobs()};
-  End(std::move(completed));
-}
-
-void Engine::Impl::Fail(Refusal refusal, TimePoint now) {
-  End(Failed{.refusal = std::move(refusal), .usage = running_->usage(now)});
-}
-
-// Whoever hears the last event finds the blocks, the id and the place free.
-void Engine::Impl::End(StreamEvent last_event) {
-  std::shared_ptr<EventSink> sink = running_->sink();
-  const TicketNumber ticket = running_->ticket();
-  running_.reset();
-  PublishBlocks();
-  queue_.Release(ticket);
-  sink->OnEvent(std::move(last_event));
-  sink.reset();  // when Shutdown returns, the engine holds no sink
-  queue_.NoteEnded();
-}
-
-void Engine::Impl::PublishBlocks() {
-  const std::lock_guard lock(blocks_mutex_);
-  held_blocks_ = pool_.live_blocks();
-  reserved_blocks_ = pool_.live_blocks() + pool_.unspent_blocks();
-}
-
-QueueTicket::QueueTicket(Engine* engine, TicketNumber number) : engine_(engine), number_(number) {}
+QueueTicket::QueueTicket(Engine* engine, TicketNumber number, const TicketRequest& request)
+    : engine_(engine), number_(number), service_class_(request.service_class), tenant_(request.tenant), n_(request.n) {}
 
 QueueTicket::QueueTicket(QueueTicket&& other) noexcept
-    : engine_(std::exchange(other.engine_, nullptr)), number_(other.number_) {}
+    : engine_(std::exchange(other.engine_, nullptr)),
+      number_(other.number_),
+      service_class_(other.service_class_),
+      tenant_(other.tenant_),
+      n_(other.n_) {}
 
 QueueTicket::~QueueTicket() {
-  if (engine_ != nullptr) engine_->impl_->queue().ReturnPlace();
+  if (engine_ != nullptr) engine_->impl_->entrance().GiveBack(number_);
 }
 
 Engine::Engine(const EngineOptions& options, Backend* backend, const Tokenizer* tokenizer, const Clock* clock)
@@ -226,35 +203,39 @@ Engine::Engine(const EngineOptions& options, Backend* backend, const Tokenizer* 
 
 Engine::~Engine() = default;
 
-std::variant<QueueTicket, Refusal> Engine::TakeTicket() {
-  std::variant<TicketNumber, Refusal> place = impl_->queue().TakePlace();
+std::variant<QueueTicket, Refusal> Engine::TakeTicket(const TicketRequest& request) {
+  std::variant<TicketNumber, Refusal> place = impl_->entrance().Enter(request);
   if (auto* refusal = std::get_if<Refusal>(&place)) return std::move(*refusal);
-  return QueueTicket(this, std::get<TicketNumber>(place));
+  return QueueTicket(this, std::get<TicketNumber>(place), request);
 }
 
-std::variant<KvDemand, Refusal> Engine::EstimateDemand(std::int64_t prompt_tokens, const StoppingSpec& stopping) const {
-  return impl_->limits().EstimateDemand(prompt_tokens, stopping);
-}
-
-std::optional<Refusal> Engine::Submit(QueueTicket ticket, TokenizedRequest request, std::shared_ptr<EventSink> sink) {
+void Engine::Submit(QueueTicket ticket, TokenizedRequest request, std::shared_ptr<EventSink> sink) {
   BERTH_CHECK_MSG(ticket.engine_ == this, "a ticket serves one Submit of the engine that gave it");
-  if (std::optional<Refusal> refusal = impl_->limits().Check(request)) return refusal;
-  auto demand = EstimateDemand(static_cast<std::int64_t>(request.prompt.size()), request.spec.stopping);
-  if (auto* refusal = std::get_if<Refusal>(&demand)) return std::move(*refusal);
-  std::optional<Refusal> refusal = impl_->queue().Push({.ticket = ticket.number_,
-                                                        .request = std::move(request),
-                                                        .demand = std::get<KvDemand>(demand),
-                                                        .sink = std::move(sink)});
-  if (!refusal.has_value()) ticket.engine_ = nullptr;  // the place is the request's now
-  return refusal;
+  BERTH_CHECK(ticket.service_class_ == request.spec.service_class && ticket.tenant_ == request.spec.tenant &&
+              ticket.n_ == request.spec.sampling.n);
+  ticket.engine_ = nullptr;  // the place is the request's now
+  impl_->Submit(ticket.number_, std::move(request), std::move(sink));
 }
 
-void Engine::Cancel(TicketNumber ticket) { impl_->queue().Cancel(ticket); }
+void Engine::Cancel(TicketNumber ticket) { impl_->Cancel(ticket); }
+
+std::variant<KvDemand, Refusal> Engine::EstimateDemand(ClassId service_class, std::int64_t prompt_tokens,
+                                                       std::int32_t n, const StoppingSpec& stopping) const {
+  return impl_->limits()->EstimateDemand(service_class, /*tenant=*/0, prompt_tokens, n, stopping);
+}
+
+void Engine::SetPolicy(Policy policy) { impl_->SetPolicy(std::move(policy)); }
+
+std::shared_ptr<const Policy> Engine::policy() const {
+  std::shared_ptr<const DemandLimits> limits = impl_->limits();
+  const Policy* policy = &limits->policy();
+  return {std::move(limits), policy};
+}
 
 void Engine::Shutdown(Duration timeout) { impl_->Shutdown(timeout); }
 
 bool Engine::serving() const { return impl_->serving(); }
 
-Engine::Load Engine::load() const { return impl_->load(); }
+EngineLoad Engine::load() const { return impl_->load(); }
 
 }  // namespace berth

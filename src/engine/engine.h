@@ -1,10 +1,10 @@
-// The one thread that owns admission and the KV book and drives the backend. src/engine/README.md is its contract.
+// Many requests at once on one backend, each with its KV blocks reserved before it starts. src/engine/README.md is the
+// contract.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <variant>
 
 #include "berth/admission.h"
@@ -12,22 +12,27 @@
 #include "berth/clock.h"
 #include "berth/event.h"
 #include "berth/kv.h"
+#include "berth/policy.h"
 #include "berth/request.h"
+#include "engine/entrance.h"
+#include "engine/load_board.h"
+#include "engine/ticket.h"
 #include "tokenizer/tokenizer.h"
 
 namespace berth {
 
 struct EngineOptions {
-  std::int32_t max_queued_requests = 64;  // requests that wait while one runs
-  std::int32_t max_context_tokens = 0;    // prompt + output of one sequence; ≤ the backend's
+  std::int32_t max_context_tokens = 0;  // prompt + output of one sequence; ≤ the backend's
+  Policy policy;                        // valid for the backend's pool (ValidatePolicy)
+  std::int32_t calibration_steps = 16;  // synthetic steps at the start that teach the step cost model; 0 = none
+  // How often a backend that failed is tried again while nobody asks for anything. Real time.
+  Duration probe_interval = std::chrono::seconds(1);
 };
 
 class Engine;
 
-// Tells a ticket from every other that the engine ever gave.
-using TicketNumber = std::int64_t;
-
-// A place in the queue, taken before the prompt is tokenized. Move-only; gives the place back unless Submit used it.
+// A place in a class's queue, taken before the prompt is tokenized. Move-only; gives the place back unless Submit used
+// it.
 class QueueTicket {
  public:
   ~QueueTicket();
@@ -39,49 +44,57 @@ class QueueTicket {
 
  private:
   friend class Engine;
-  QueueTicket(Engine* engine, TicketNumber number);
+  QueueTicket(Engine* engine, TicketNumber number, const TicketRequest& request);
   Engine* engine_;
   TicketNumber number_;
+  ClassId service_class_;
+  TenantId tenant_;
+  std::int32_t n_;
 };
 
-// All methods are thread-safe. Requests run one at a time, in the order in which Submit accepted them.
+// All methods are thread-safe; none but Shutdown waits for a plan or a step.
 class Engine {
  public:
-  // `backend`, `tokenizer` and `clock` must outlive the engine. Starts the engine thread.
+  // `backend`, `tokenizer` and `clock` must outlive the engine. Starts the engine's threads.
   Engine(const EngineOptions& options, Backend* backend, const Tokenizer* tokenizer, const Clock* clock);
   // As Shutdown(0). No ticket may be left.
   ~Engine();
 
-  // A place in the queue, or QUEUE_FULL / DRAINING. Atomic: however many arrive at once, no more are given than the
-  // bound.
-  std::variant<QueueTicket, Refusal> TakeTicket();
+  // A place in the class's queue, and the request id with it; or why not, in the order in which EntryDesk checks.
+  // Atomic: however many arrive at once, no bound is exceeded.
+  std::variant<QueueTicket, Refusal> TakeTicket(const TicketRequest& request);
 
-  // What would be reserved for a prompt of so many tokens, with max_output_tokens resolved (a default is cut to what
-  // the context leaves, an asked one is refused); or REQUEST_TOO_LARGE when the context or the empty pool cannot hold
-  // it.
-  std::variant<KvDemand, Refusal> EstimateDemand(std::int64_t prompt_tokens, const StoppingSpec& stopping) const;
+  // Hands the request over. The verdict is its first event: Admitted once it starts, or Failed with nothing before it.
+  // Exactly one last event comes in any case, from the output thread.
+  // REQUIRES: class, tenant and n are those of the ticket.
+  void Submit(QueueTicket ticket, TokenizedRequest request, std::shared_ptr<EventSink> sink);
 
-  // Queues the request. A refusal (too large, duplicate live id, ids outside the vocabulary) comes back here and the
-  // sink hears nothing; otherwise the sink gets the events, the last one exactly once.
-  std::optional<Refusal> Submit(QueueTicket ticket, TokenizedRequest request, std::shared_ptr<EventSink> sink);
-
-  // Ends the queued or running request that was submitted with this ticket with CANCELLED_BY_CLIENT, within one step;
-  // nothing happens where there is none. By ticket, since an id may be a later request's by the time the cancel comes.
+  // Ends the waiting or running request that is submitted with this ticket with CANCELLED_BY_CLIENT; its blocks are
+  // free within two steps. Nothing happens where there is none. By ticket, since an id may be a later request's by the
+  // time the cancel comes.
   void Cancel(TicketNumber ticket);
 
-  // Refuses newcomers with DRAINING; what is queued or runs goes on. Returns when all has ended, or when `timeout`
-  // passed: then the rest ends with DRAINING. Idempotent.
+  // What would be reserved for a prompt of so many tokens, with max_output_tokens resolved (a default is cut to what
+  // context and class leave, an asked one is refused); or what no waiting could change, such as REQUEST_TOO_LARGE.
+  // REQUIRES: the class is one of policy(), and n ≥ 1.
+  std::variant<KvDemand, Refusal> EstimateDemand(ClassId service_class, std::int64_t prompt_tokens, std::int32_t n,
+                                                 const StoppingSpec& stopping) const;
+
+  // Takes effect between two steps. REQUIRES: valid for the backend's pool, no larger step than the backend takes;
+  // classes and tenants keep their index, those that are gone are marked removed.
+  void SetPolicy(Policy policy);
+  // The policy in force.
+  std::shared_ptr<const Policy> policy() const;
+
+  // Refuses newcomers with DRAINING; what waits or runs goes on. Returns when all has ended, or when `timeout` passed:
+  // then the rest ends with DRAINING. Idempotent.
   void Shutdown(Duration timeout);
 
   // False while draining and after a backend fault that no later step has disproved.
   bool serving() const;
 
-  struct Load {
-    std::int64_t running_requests = 0;
-    std::int64_t queued_requests = 0;
-    std::int64_t held_blocks = 0;
-    std::int64_t reserved_blocks = 0;
-  };
+  using Load = EngineLoad;
+  // As of the last turn of the engine's thread. Whoever has heard a request's last event finds it gone.
   Load load() const;
 
  private:

@@ -1,4 +1,4 @@
-// One choice's output: which tokens may not come next, what text the tokens make, and when they end the choice.
+// One choice's output: what text its tokens make, and when they end it.
 #pragma once
 
 #include <cstdint>
@@ -6,11 +6,11 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "berth/event.h"
 #include "berth/request.h"
 #include "berth/units.h"
+#include "engine/end_rule.h"
 #include "tokenizer/incremental_decoder.h"
 #include "tokenizer/stop_matcher.h"
 #include "tokenizer/tokenizer.h"
@@ -18,27 +18,23 @@
 namespace berth {
 
 // The stopping rules, in this order for each token:
-// - A stop token (the model's end-of-text tokens unless ignore_eos, and stop_token_ids) ends the choice. Its id is part
-// of
-//   the output, its text only with include_stop_text.
+// - A stop token (EndRule) ends the choice. Its id is part of the output, its text only with include_stop_text.
 // - A stop string ends it as soon as it is complete; the text ends before it, or behind it with include_stop_text. Text
 //   that could still become a stop string is held back until it cannot.
 // - max_output_tokens ends it.
-// The first min_output_tokens tokens are exempt: no stop token may be drawn among them, and their text takes part in no
-// stop string (vLLM's min_tokens likewise does not look for stop strings before it).
+// The text of the first min_output_tokens tokens takes part in no stop string (vLLM's min_tokens likewise does not look
+// for stop strings before it).
 // Whatever ends the choice, all text that was held back and is not cut comes out with the end.
 class OutputStream {
  public:
-  // `tokenizer`, `spec` and `never_drawn` (sorted) must outlive the stream. The prompt is decoded here, once: so the
-  // output begins the text only if the prompt has none, and a character that the prompt left unfinished is finished.
+  // `tokenizer`, `spec` and `rule` must outlive the stream. The prompt is decoded here, once: so the output begins the
+  // text only if the prompt has none, and a character that the prompt left unfinished is finished.
   OutputStream(const Tokenizer* tokenizer, const GenerateSpec* spec, std::span<const TokenId> prompt,
-               std::int32_t max_output_tokens, std::span<const TokenId> never_drawn);
+               const EndRule* rule);
 
   // The prompt's text: what echo_prompt shows before the output.
-  std::string TakePromptText() { return std::move(prompt_text_); }
-
-  // Tokens that must not be drawn next. Sorted. Valid until the next Append.
-  std::span<const TokenId> banned() const;
+  const std::string& prompt_text() const { return prompt_text_; }
+  std::int64_t output_tokens() const { return output_tokens_; }
 
   // Takes the next token; adds its text to delta->text. Returns the end if this token ended the choice, after which
   // nothing may be appended.
@@ -48,22 +44,18 @@ class OutputStream {
   Finished EndAtDeadline(TokenDelta* delta);
 
  private:
-  bool may_stop() const { return output_tokens_ >= stopping_->min_output_tokens; }
   // What was held back goes to `text`; returns the stop string if that completes one.
   std::optional<std::string> Flush(bool match, std::string* text);
   // Adds decoded text; returns the stop string if it completes one.
   std::optional<std::string> AddText(const std::string& decoded, bool match, std::string* text);
 
   const Tokenizer* tokenizer_;
-  const StoppingSpec* stopping_;
-  std::int32_t max_output_tokens_;
-  std::span<const TokenId> never_drawn_;
-  std::vector<TokenId> stop_tokens_;   // sorted
-  std::vector<TokenId> early_banned_;  // never_drawn_ and stop_tokens_, sorted; only with min_output_tokens
+  const EndRule* rule_;
+  bool include_stop_text_;
   IncrementalDecoder decoder_;
   StopMatcher matcher_;
   std::string prompt_text_;
-  std::int32_t output_tokens_ = 0;
+  std::int64_t output_tokens_ = 0;
 };
 
 }  // namespace berth

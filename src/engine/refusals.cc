@@ -6,7 +6,7 @@
 namespace berth {
 namespace {
 
-// When a place in the queue, or another server, is worth another try.
+// When another server, or this one once it is back, is worth a try.
 constexpr Duration kRetryAfter = std::chrono::seconds(1);
 
 Refusal Make(RefusalReason reason, std::string message) {
@@ -32,42 +32,10 @@ Refusal TooLarge(const char* limit_name, std::int64_t limit, std::int64_t asked,
   return refusal;
 }
 
-Refusal OneChoiceOnly(std::int32_t n) {
-  Refusal refusal = Make(RefusalReason::kUnimplemented, "sampling.n is " + std::to_string(n) +
-                                                            ", but one choice a request is all that is served: leave "
-                                                            "it out and send the request once per choice");
-  refusal.field = "sampling.n";
-  return refusal;
-}
-
-Refusal QueueFull(std::int64_t max_queued_requests) {
-  Refusal refusal = Make(RefusalReason::kQueueFull, "the queue is full: " + std::to_string(max_queued_requests) +
-                                                        " requests wait (max_queued_requests); try again later");
-  refusal.limit_name = "max_queued_requests";
-  refusal.limit = max_queued_requests;
-  refusal.asked = max_queued_requests + 1;
-  refusal.retry_after = kRetryAfter;
-  return refusal;
-}
-
-Refusal DuplicateRequestId(const std::string& request_id) {
-  Refusal refusal = Make(RefusalReason::kDuplicateRequestId,
-                         "request_id \"" + request_id + "\" is in use by a request that has not ended: choose another");
-  refusal.field = "request_id";
-  return refusal;
-}
-
 Refusal Draining() {
   Refusal refusal = Make(RefusalReason::kDraining, "the server is shutting down: send the request to another one");
   refusal.retry_after = kRetryAfter;
   return refusal;
-}
-
-Refusal CancelledByClient() { return Make(RefusalReason::kCancelledByClient, "the client cancelled the request"); }
-
-Refusal DeadlineExceeded() {
-  return Make(RefusalReason::kDeadlineExceeded,
-              "the deadline passed before the answer: allow more time, or retry when there is less load");
 }
 
 Refusal BackendFault(const absl::Status& status) {

@@ -1,4 +1,4 @@
-// The engine's refusals, each worded once.
+// The engine's own refusals, each worded once; admission words the others.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,7 @@ namespace berth {
 
 Refusal InvalidRequest(std::string field, std::string message);
 Refusal TooLarge(const char* limit_name, std::int64_t limit, std::int64_t asked, std::string message);
-Refusal OneChoiceOnly(std::int32_t n);
-Refusal QueueFull(std::int64_t max_queued_requests);
-Refusal DuplicateRequestId(const std::string& request_id);
 Refusal Draining();
-Refusal CancelledByClient();
-// The deadline came before there was an answer.
-Refusal DeadlineExceeded();
 Refusal BackendFault(const absl::Status& status);
 
 }  // namespace berth

@@ -1,4 +1,4 @@
-// What one running request has used so far.
+// What one request has used so far.
 #pragma once
 
 #include <cstdint>
@@ -9,39 +9,52 @@
 
 namespace berth {
 
-// Times come in as arguments and never fall.
+// Times come in as arguments and never fall. Nothing is used while the request waits or is parked.
 class UsageMeter {
  public:
-  // `start`: when the reservation was made.
-  UsageMeter(std::int64_t prompt_tokens, std::int64_t reserved_blocks, TimePoint arrival, TimePoint start);
+  UsageMeter(std::int64_t prompt_tokens, TimePoint arrival) : prompt_tokens_(prompt_tokens), arrival_(arrival) {}
 
-  // From `now` on so many blocks are held.
+  // It starts with a reservation of so many blocks, of which it found `cached_tokens` of its prompt computed; or it
+  // starts again, after Park.
+  void Start(std::int64_t reserved_blocks, std::int64_t cached_tokens, TimePoint now);
+  // From `now` on so many blocks are reserved, or held.
+  void SetReservedBlocks(std::int64_t blocks, TimePoint now);
   void SetHeldBlocks(std::int64_t blocks, TimePoint now);
   void AddBusy(Duration busy) { accelerator_time_ += busy; }
-  void AddOutputToken(TimePoint now);
+  void SetRecomputedTokens(std::int64_t tokens) { recomputed_tokens_ = tokens; }
+  void NoteToken(TimePoint now);
+  // Its blocks are taken from it, and it waits.
+  void Park(TimePoint now);
 
-  std::int64_t output_tokens() const { return output_tokens_; }
-  Duration queue_time() const { return start_ - arrival_; }
-  // The bill, were the request to end at `end`.
+  bool has_token() const { return first_token_.has_value(); }
+  bool preempted() const { return preemptions_ > 0; }
+  Duration queue_time(TimePoint now) const { return start_.value_or(now) - arrival_; }
+  // The bill, were the request to end at `end`; the output tokens are counted elsewhere.
   Usage At(TimePoint end) const;
 
  private:
-  double HeldBlockSeconds(TimePoint now) const;
+  // A number of blocks over time.
+  struct Integral {
+    std::int64_t blocks = 0;
+    double block_seconds = 0.0;  // until `since`
+    TimePoint since{};
+
+    double At(TimePoint now) const { return block_seconds + static_cast<double>(blocks) * ToSeconds(now - since); }
+    void Set(std::int64_t new_blocks, TimePoint now);
+  };
 
   std::int64_t prompt_tokens_;
-  std::int64_t reserved_blocks_;
   TimePoint arrival_;
-  TimePoint start_;
-  std::int64_t output_tokens_ = 0;
-  std::int64_t held_blocks_ = 0;
-  std::int64_t peak_blocks_ = 0;
-  double held_block_seconds_ = 0.0;  // until held_since_
-  TimePoint held_since_;
-  Duration accelerator_time_{};
+  std::optional<TimePoint> start_;  // the first
   std::optional<TimePoint> first_token_;
+  std::int64_t reserved_blocks_ = 0;  // at the first start
+  std::int64_t cached_tokens_ = 0;
+  std::int64_t peak_blocks_ = 0;
+  std::int64_t preemptions_ = 0;
+  std::int64_t recomputed_tokens_ = 0;
+  Integral reserved_;
+  Integral held_;
+  Duration accelerator_time_{};
 };
-
-// The bill of a request that never ran.
-Usage UsageWithoutStart(std::int64_t prompt_tokens, TimePoint arrival, TimePoint end);
 
 }  // namespace berth

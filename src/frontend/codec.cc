@@ -80,7 +80,8 @@ std::string Codec::ResolveRequestId(const v1::GenerateRequest& request) const {
 }
 
 std::variant<GenerateSpec, Refusal> Codec::Decode(v1::GenerateRequest&& request, std::string request_id,
-                                                  TimePoint arrival, TimePoint call_deadline) const {
+                                                  TimePoint arrival, TimePoint call_deadline,
+                                                  const Policy& policy) const {
   GenerateSpec spec;
   spec.request_id = std::move(request_id);
   spec.arrival = arrival;
@@ -91,21 +92,42 @@ std::variant<GenerateSpec, Refusal> Codec::Decode(v1::GenerateRequest&& request,
     BERTH_RETURN_IF_REFUSED(DecodeSampling(request.sampling(), &spec.sampling));
     BERTH_RETURN_IF_REFUSED(DecodeStopping(request.stopping(), &spec.stopping));
     BERTH_RETURN_IF_REFUSED(DecodeOutput(request.output(), &spec.output));
-    BERTH_RETURN_IF_REFUSED(CheckUnserved(request));
-    return CheckModel(request.model());
+    BERTH_RETURN_IF_REFUSED(DecodeTenant(request.tenant(), policy, &spec));
+    BERTH_RETURN_IF_REFUSED(CheckModel(request.model()));
+    return DecodeClass(request.service_class(), policy, &spec);
   };
   if (std::optional<Refusal> refused = decode()) return *std::move(refused);
   return spec;
 }
 
-std::optional<Refusal> Codec::CheckUnserved(const v1::GenerateRequest& request) const {
-  if (!request.service_class().empty()) return Unserved("service_class", "leave it empty");
-  if (!request.tenant().empty()) return Unserved("tenant", "leave it empty");
-  if (request.sampling().n() > 1) {
-    return Unserved("sampling.n", absl::StrCat("it is ", request.sampling().n(),
-                                               ", ask for one choice and send the request again with other seeds"));
+// Requests are counted for the policy's first tenant, by whatever name; other tenants need credentials to tell them.
+std::optional<Refusal> Codec::DecodeTenant(const std::string& name, const Policy& policy, GenerateSpec* spec) const {
+  if (!name.empty() && name != policy.tenants.front().name) {
+    return Unserved("tenant", absl::StrCat("leave it empty or say '", policy.tenants.front().name, "'"));
   }
+  spec->tenant = 0;
   return std::nullopt;
+}
+
+std::optional<Refusal> Codec::DecodeClass(const std::string& name, const Policy& policy, GenerateSpec* spec) const {
+  const std::string& wanted = name.empty() ? limits_.default_class : name;
+  const auto matches = [&](const ClassPolicy& c) { return !c.removed && (wanted.empty() || c.name == wanted); };
+  const auto found = std::find_if(policy.classes.begin(), policy.classes.end(), matches);
+  if (found != policy.classes.end()) {
+    spec->service_class = static_cast<ClassId>(found - policy.classes.begin());
+    return std::nullopt;
+  }
+  std::string known;
+  for (const ClassPolicy& c : policy.classes) {
+    if (!c.removed) absl::StrAppend(&known, known.empty() ? "" : ", ", c.name);
+  }
+  Refusal refusal;
+  refusal.reason = RefusalReason::kUnknownClass;
+  // The name is the caller's: bounded before it is repeated.
+  refusal.message = absl::StrCat("service_class '", std::string(CutAtCharacter(wanted, 128)),
+                                 "' is not known here: leave it empty or use one of ", known);
+  refusal.field = "service_class";
+  return refusal;
 }
 
 std::optional<Refusal> Codec::CheckModel(const std::string& model) const {
@@ -199,7 +221,8 @@ std::optional<Refusal> Codec::DecodeSampling(const v1::Sampling& in, SamplingSpe
   if (in.has_repetition_penalty()) out->repetition_penalty = in.repetition_penalty();
   if (in.has_presence_penalty()) out->presence_penalty = in.presence_penalty();
   if (in.has_frequency_penalty()) out->frequency_penalty = in.frequency_penalty();
-  if (in.has_n() && in.n() < 1) return Invalid("sampling.n", absl::StrCat("is ", in.n(), ": it must be at least 1"));
+  if (in.has_n()) out->n = in.n();
+  if (out->n < 1) return Invalid("sampling.n", absl::StrCat("is ", out->n, ": it must be at least 1"));
   if (out->top_k < 0) {
     return Invalid("sampling.top_k", absl::StrCat("is ", out->top_k, ": it must be at least 0 (0 = all tokens)"));
   }

@@ -9,6 +9,7 @@
 
 #include "berth/admission.h"
 #include "berth/clock.h"
+#include "berth/policy.h"
 #include "berth/request.h"
 #include "berth/v1/inference.pb.h"
 #include "frontend/server.h"
@@ -33,10 +34,10 @@ class Codec {
   // The caller's id, or one of ours ("berth-" and 128 random bits) where it gave none or one that is no id.
   std::string ResolveRequestId(const v1::GenerateRequest& request) const;
 
-  // `request_id` is what ResolveRequestId gave; `call_deadline` is the gRPC call's. A refusal names the first field at
-  // fault in proto spelling. `request` is taken apart.
+  // `request_id` is what ResolveRequestId gave; `call_deadline` is the gRPC call's; classes and tenants are `policy`'s.
+  // A refusal names the first field at fault in proto spelling. `request` is taken apart.
   std::variant<GenerateSpec, Refusal> Decode(v1::GenerateRequest&& request, std::string request_id, TimePoint arrival,
-                                             TimePoint call_deadline) const;
+                                             TimePoint call_deadline, const Policy& policy) const;
 
   // MODEL_NOT_FOUND, unless `model` is empty or the served name.
   std::optional<Refusal> CheckModel(const std::string& model) const;
@@ -49,7 +50,8 @@ class Codec {
   std::optional<Refusal> CheckPromptBytes(const GenerateSpec& spec) const;
 
  private:
-  std::optional<Refusal> CheckUnserved(const v1::GenerateRequest& request) const;
+  std::optional<Refusal> DecodeTenant(const std::string& name, const Policy& policy, GenerateSpec* spec) const;
+  std::optional<Refusal> DecodeClass(const std::string& name, const Policy& policy, GenerateSpec* spec) const;
   std::optional<Refusal> CheckRequestId(const std::string& id) const;
   std::optional<Refusal> DecodePrompt(v1::GenerateRequest* request, GenerateSpec* spec) const;
   std::optional<Refusal> DecodeDeadline(const v1::GenerateRequest& request, TimePoint call_deadline,

@@ -1,5 +1,7 @@
 #include "frontend/encode.h"
 
+#include <utility>
+
 namespace berth {
 namespace {
 
@@ -30,6 +32,8 @@ void EncodeUsage(const Usage& in, v1::Usage* out) {
   EncodeDuration(in.prefill_time, out->mutable_prefill_time());
   EncodeDuration(in.decode_time, out->mutable_decode_time());
   if (in.output_tokens > 0) EncodeDuration(in.time_to_first_token, out->mutable_time_to_first_token());
+  out->set_preemptions(in.preemptions);
+  out->set_recomputed_tokens(in.recomputed_tokens);
 }
 
 void EncodeRefusal(const Refusal& in, v1::RefusalInfo* out) {
@@ -47,11 +51,12 @@ std::string_view ShownPiece(const Tokenizer& tokenizer, TokenId id) {
   return piece.empty() ? tokenizer.Spelling(id) : piece;
 }
 
-EventEncoder::EventEncoder(const Tokenizer* tokenizer, const OutputSpec& output)
-    : tokenizer_(tokenizer), return_token_ids_(output.return_token_ids) {}
+EventEncoder::EventEncoder(const Tokenizer* tokenizer, const OutputSpec& output, std::string service_class)
+    : tokenizer_(tokenizer), return_token_ids_(output.return_token_ids), service_class_(std::move(service_class)) {}
 
 void EventEncoder::Encode(const Admitted& in, v1::Admitted* out) const {
   out->set_request_id(in.request_id);
+  out->set_service_class(service_class_);
   out->set_reserved_blocks(in.reserved_blocks);
   EncodeDuration(in.queue_time, out->mutable_queue_time());
   out->set_max_output_tokens(in.max_output_tokens);

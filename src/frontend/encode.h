@@ -22,8 +22,8 @@ std::string_view ShownPiece(const Tokenizer& tokenizer, TokenId id);
 // Writes one request's events as its OutputSpec asks for them. Immutable; thread-safe.
 class EventEncoder {
  public:
-  // `tokenizer` must outlive the encoder.
-  EventEncoder(const Tokenizer* tokenizer, const OutputSpec& output);
+  // `tokenizer` must outlive the encoder. `service_class`: the name of the request's class.
+  EventEncoder(const Tokenizer* tokenizer, const OutputSpec& output, std::string service_class);
 
   void Encode(const Admitted& in, v1::Admitted* out) const;
   // False where the caller would get an empty delta: its text is held back still, and its ids were not asked for.
@@ -60,6 +60,7 @@ class EventEncoder {
 
   const Tokenizer* const tokenizer_;
   const bool return_token_ids_;
+  const std::string service_class_;
 };
 
 }  // namespace berth

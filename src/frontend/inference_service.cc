@@ -157,17 +157,21 @@ void InferenceService::StartGenerate(const grpc::ByteBuffer& bytes, Reactor* rea
   v1::GenerateRequest request;
   const bool parsed = Parse(bytes, &request);
   std::string request_id = parts_.codec->ResolveRequestId(request);
+  const std::shared_ptr<const Policy> policy = parts_.engine->policy();
   std::variant<GenerateSpec, Refusal> decoded;
   if (draining_) {
     decoded = DrainingRefusal();
   } else if (!parsed) {
     decoded = Malformed(request);
   } else {
-    decoded = parts_.codec->Decode(std::move(request), request_id, arrival, DeadlineOf(*reactor->context(), arrival));
+    decoded = parts_.codec->Decode(std::move(request), request_id, arrival, DeadlineOf(*reactor->context(), arrival),
+                                   *policy);
   }
 
   auto* spec = std::get_if<GenerateSpec>(&decoded);
-  const EventEncoder encoder(parts_.tokenizer, spec != nullptr ? spec->output : OutputSpec());
+  const EventEncoder encoder(
+      parts_.tokenizer, spec != nullptr ? spec->output : OutputSpec(),
+      spec != nullptr ? policy->classes[static_cast<std::size_t>(spec->service_class)].name : std::string());
   auto call = std::make_shared<CallType>(parts_.clock, encoder, std::move(request_id), reactor);
   reactor->SetCall(call);
   if (spec == nullptr) return call->OnEvent(Failed{std::move(std::get<Refusal>(decoded)), {}});

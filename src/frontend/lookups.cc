@@ -10,8 +10,8 @@ namespace berth {
 std::variant<v1::EstimateDemandResponse, Refusal> EstimateDemand(const FrontendParts& parts, const ServedModel& model,
                                                                  v1::EstimateDemandRequest&& request) {
   const std::string request_id = parts.codec->ResolveRequestId(request.request());
-  std::variant<GenerateSpec, Refusal> decoded =
-      parts.codec->Decode(std::move(*request.mutable_request()), request_id, parts.clock->Now(), kNoDeadline);
+  std::variant<GenerateSpec, Refusal> decoded = parts.codec->Decode(
+      std::move(*request.mutable_request()), request_id, parts.clock->Now(), kNoDeadline, *parts.engine->policy());
   if (auto* refused = std::get_if<Refusal>(&decoded)) return std::move(*refused);
   const GenerateSpec& spec = std::get<GenerateSpec>(decoded);
 
@@ -31,7 +31,8 @@ std::variant<v1::EstimateDemandResponse, Refusal> EstimateDemand(const FrontendP
     prompt_tokens = static_cast<std::int64_t>(ids->size());
   }
   response.set_prompt_tokens(prompt_tokens);
-  const std::variant<KvDemand, Refusal> estimate = parts.engine->EstimateDemand(prompt_tokens, spec.stopping);
+  const std::variant<KvDemand, Refusal> estimate =
+      parts.engine->EstimateDemand(spec.service_class, prompt_tokens, spec.sampling.n, spec.stopping);
   if (const auto* too_large = std::get_if<Refusal>(&estimate)) {
     EncodeRefusal(*too_large, response.mutable_refusal());
     return response;

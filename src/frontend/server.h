@@ -15,6 +15,7 @@ namespace berth {
 
 // Bounds on what a request may carry, and the defaults it gets.
 struct RequestLimits {
+  std::string default_class;  // what an empty service_class means; empty = the policy's first class
   std::int32_t default_output_tokens = 0;
   std::int32_t max_stop_strings = 0;
   std::int32_t max_stop_string_bytes = 0;

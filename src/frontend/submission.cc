@@ -1,5 +1,6 @@
 #include "frontend/submission.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -27,7 +28,11 @@ Submission::Submission(const FrontendParts& parts, GenerateSpec spec, std::share
 
 void Submission::TakeTicket() {
   if (std::optional<Refusal> refused = parts_.codec->CheckPromptBytes(spec_)) return Refuse(*std::move(refused));
-  std::variant<QueueTicket, Refusal> ticket = parts_.engine->TakeTicket();
+  std::variant<QueueTicket, Refusal> ticket = parts_.engine->TakeTicket({.request_id = spec_.request_id,
+                                                                         .service_class = spec_.service_class,
+                                                                         .tenant = spec_.tenant,
+                                                                         .n = spec_.sampling.n,
+                                                                         .least_prompt_tokens = LeastPromptTokens()});
   if (auto* refused = std::get_if<Refusal>(&ticket)) return Refuse(std::move(*refused));
   {
     const std::lock_guard lock(mutex_);
@@ -38,6 +43,12 @@ void Submission::TakeTicket() {
   if (!parts_.pool->PostTicketed([self = shared_from_this()] { self->Tokenize(); })) {
     Refuse(DrainingRefusal());
   }
+}
+
+// Before it is tokenized: no token spells more bytes than the longest one.
+std::int64_t Submission::LeastPromptTokens() const {
+  if (spec_.prompt_is_ids) return std::ssize(spec_.prompt_ids);
+  return std::max<std::int64_t>(1, CeilDiv(std::ssize(spec_.prompt_text), parts_.tokenizer->longest_piece_bytes()));
 }
 
 void Submission::Tokenize() {
@@ -57,23 +68,12 @@ void Submission::Submit(std::vector<TokenId> prompt) {
   {
     const std::lock_guard lock(mutex_);
     if (state_ == State::kEnded) return;
-    state_ = State::kSubmitting;
+    state_ = State::kSubmitted;
     ticket.emplace(*std::move(ticket_));
     ticket_.reset();
   }
-  std::optional<Refusal> refused =
-      parts_.engine->Submit(*std::move(ticket), {std::move(spec_), std::move(prompt)}, sink_);
-  bool cancel = false;
-  {
-    const std::lock_guard lock(mutex_);
-    state_ = refused ? State::kEnded : State::kSubmitted;
-    cancel = cancelled_;
-  }
-  if (refused) {
-    sink_->OnEvent(Failed{*std::move(refused), {}});
-  } else if (cancel) {
-    parts_.engine->Cancel(ticket_number_);
-  }
+  spec_.prompt_text = {};  // the ids say it all
+  parts_.engine->Submit(*std::move(ticket), {std::move(spec_), std::move(prompt)}, sink_);
 }
 
 void Submission::Cancel() {
@@ -90,9 +90,8 @@ void Submission::Cancel() {
       ticket_.reset();
     }
   }
-  // In kSubmitting, Submit looks at cancelled_ when it is through.
-  if (before == State::kSubmitted) parts_.engine->Cancel(ticket_number_);
-  if (before != State::kTokenizing) return;
+  // The ticket names the request in the engine, also while Submit is under way.
+  if (before == State::kSubmitted) return parts_.engine->Cancel(ticket_number_);
   ticket.reset();
   Refusal refusal;
   refusal.reason = RefusalReason::kCancelledByClient;

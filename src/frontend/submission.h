@@ -23,8 +23,8 @@ struct FrontendParts {
   TokenizerPool* pool = nullptr;
 };
 
-// Thread-safe. A refusal on the way reaches the sink as Failed, from whichever thread found it; after that, or after
-// the engine's last event, nothing more does.
+// Thread-safe. A refusal on the way reaches the sink as Failed, from whichever thread found it; nothing follows it, nor
+// the engine's last event.
 class Submission : public std::enable_shared_from_this<Submission> {
  public:
   // Takes the ticket and returns; never blocks. The sink may have failed already then.
@@ -37,14 +37,14 @@ class Submission : public std::enable_shared_from_this<Submission> {
  private:
   enum class State {
     kTokenizing,  // the ticket is here
-    kSubmitting,  // in Engine::Submit
-    kSubmitted,   // the engine's
+    kSubmitted,   // the engine's, which ends it
     kEnded,
   };
 
   Submission(const FrontendParts& parts, GenerateSpec spec, std::shared_ptr<EventSink> sink);
 
   void TakeTicket();
+  std::int64_t LeastPromptTokens() const;
   void Tokenize();
   void Submit(std::vector<TokenId> prompt);
   // From kTokenizing; does nothing where Cancel was first.
@@ -58,7 +58,7 @@ class Submission : public std::enable_shared_from_this<Submission> {
   // Guarded by mutex_.
   State state_ = State::kTokenizing;
   std::optional<QueueTicket> ticket_;
-  TicketNumber ticket_number_ = 0;  // set before the state leaves kTokenizing, constant from then on
+  TicketNumber ticket_number_ = 0;  // constant once there is a ticket
   bool cancelled_ = false;
 };
 

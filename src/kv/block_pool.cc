@@ -25,7 +25,7 @@ void CachedPrefix::Clear() {
 }
 
 BlockPool::BlockPool(const KvPoolShape& shape, std::int32_t num_classes)
-    : shape_(shape), index_(shape), blocks_(Index(shape.num_blocks)) {
+    : shape_(shape), host_(shape.host_blocks), index_(shape), blocks_(Index(shape.num_blocks)) {
   BERTH_CHECK(shape.num_blocks >= 0 && shape.block_tokens >= 1 && num_classes >= 1);
   GrowClasses(num_classes);
   for (BlockId block = 0; block < shape.num_blocks; ++block) LinkFree(block);
@@ -211,6 +211,7 @@ std::int32_t& BlockPool::ClassReferences(BlockId block, ClassId service_class) {
 }
 
 void BlockPool::CheckBook() const {
+  host_.CheckBook();
   std::int64_t free_blocks = 0;
   for (BlockId block = free_first_; block != kNoBlock; block = blocks_[Index(block)].next) {
     BERTH_CHECK_MSG(blocks_[Index(block)].references == 0, "a block with a holder is in the free list");

@@ -9,6 +9,7 @@
 
 #include "berth/kv.h"
 #include "berth/units.h"
+#include "kv/host_blocks.h"
 #include "kv/prefix_index.h"
 
 namespace berth {
@@ -118,6 +119,10 @@ class BlockPool {
   void FindCached(std::uint64_t salt, std::int64_t prompt_tokens, std::span<const std::span<const TokenId>> histories,
                   CachedPrefix* out) const;
 
+  // What lies in the host's memory instead: shape().host_blocks of them.
+  HostBlocks& host() { return host_; }
+  const HostBlocks& host() const { return host_; }
+
   // Room for the books of so many classes. Never shrinks.
   void GrowClasses(std::int32_t num_classes);
 
@@ -167,6 +172,7 @@ class BlockPool {
   std::int32_t& ClassReferences(BlockId block, ClassId service_class);
 
   KvPoolShape shape_;
+  HostBlocks host_;
   PrefixIndex index_;
   std::vector<Block> blocks_;
   std::vector<std::int32_t> class_references_;  // num_classes per block

@@ -9,7 +9,7 @@
 namespace berth {
 
 std::int64_t Scheduler::QuietSteps() const {
-  if (running_.empty()) return 0;
+  if (running_.empty() || !swap_out_.empty() || !swap_in_.empty()) return 0;
   std::int64_t steps = std::numeric_limits<std::int64_t>::max();
   for (const Request* r : running_) {
     if (!r->forked) return 0;  // its choices part in its first decode step
@@ -41,6 +41,8 @@ void Scheduler::SkipSteps(std::int64_t steps, TokenId token) {
     }
   }
   moved_ends_.clear();
+  draft_.clear();
+  draft_block_ids_.clear();
 }
 
 }  // namespace berth

@@ -49,8 +49,9 @@ void Scheduler::Remove(RequestKey key) {
 }
 
 void Scheduler::LetGo(Request* r) {
-  if (!r->blocks.has_value()) return;
   BERTH_CHECK_MSG(!r->in_step, "a request let go of its blocks while a step used them");
+  DropHostCopy(r);
+  if (!r->blocks.has_value()) return;
   std::erase_if(prefills_, [&](const Prefill& p) { return p.request == r; });
   table_blocks_ -= r->table_blocks;
   r->blocks.reset();
@@ -65,9 +66,16 @@ void Scheduler::Commit(const AdmissionPlan& plan) {
       Remove(ending.key);
     }
   }
-  for (const RequestKey key : plan.preempt) LetGo(&at(key));
+  const bool may_swap = pool_->host().num_blocks() > 0;
+  for (const RequestKey key : plan.preempt) {
+    Request& r = at(key);
+    if (may_swap && r.host == nullptr) leaving_.push_back(Describe(r));
+    LetGo(&r);
+  }
   for (const AdmissionPlan::Ending& ending : plan.too_often) Remove(ending.key);
   for (const AdmissionPlan::Start& start : plan.admit) Start(start);
+  // Only now: whatever starts holds its hits, so nobody's are taken for what comes back.
+  if (may_swap) CommitSwaps(plan);
 }
 
 std::int64_t Scheduler::SharedTokens(const Request& r) const {
@@ -108,7 +116,9 @@ void Scheduler::Start(const AdmissionPlan::Start& start) {
   BERTH_CHECK_MSG(r.blocks.has_value(), "admission started a request that the pool has no room for");
   r.table_blocks = start.reserved_blocks * std::ssize(r.choices);
   table_blocks_ += r.table_blocks;
-  if (Index(table_blocks_) > step_.block_ids.capacity()) step_.block_ids.reserve(2 * Index(table_blocks_));
+  for (std::vector<BlockId>* tables : {&step_.block_ids, &draft_block_ids_}) {
+    if (Index(table_blocks_) > tables->capacity()) tables->reserve(2 * Index(table_blocks_));
+  }
   r.running_index = running_.size();
   running_.push_back(&r);
 
@@ -126,97 +136,27 @@ void Scheduler::Start(const AdmissionPlan::Start& start) {
     resumed |= Length(c.history) > r.prompt_tokens();
     const std::int64_t own = q < cached.choices.size() ? std::ssize(cached.choices[q]) * width : 0;
     c.stored = all_shared ? shared + own : 0;
+    c.drafted = -1;
   }
   r.choices[Index(Leader(r))].stored = std::max(r.choices[Index(Leader(r))].stored, shared);
   // Choices that have drawn tokens recompute their own parts; before that they follow the first one and part later.
   r.forked = resumed || r.choices.size() == 1;
 }
 
-std::span<const DrawnToken> Scheduler::ApplyStep(const StepResult& result) {
-  BERTH_CHECK(result.step == step_.step && result.logits.size() == step_.logit_rows.size());
-  moved_ends_.clear();
-  shares_.clear();
-  double total_cost = 0.0;
-  for (Request* r : stepped_) {
-    double cost = 0.0;
-    bool all_decoded = r->choices.size() == 1;
-    for (std::size_t q = 0; q < r->choices.size(); ++q) {
-      Choice& c = r->choices[q];
-      if (c.planned == 0) continue;
-      all_decoded = all_decoded && IsDecoding(*r, c);
-      cost += PredictedCost(*r, c);
-      const std::int64_t again = std::clamp<std::int64_t>(c.highest_stored - c.stored, 0, c.planned);
-      r->recomputed_tokens += again;
-      recomputed_tokens_ += again;
-      c.stored += c.planned;
-      c.highest_stored = std::max(c.highest_stored, c.stored);
-      computed_tokens_ += c.planned;
-      c.planned = 0;
-      r->blocks->MarkComputed(static_cast<std::int32_t>(q), c.history, c.stored);
-    }
-    // What the leader computed of the prompt is there for all choices.
-    const std::int64_t leader_stored = r->choices[Index(Leader(*r))].stored;
-    const std::int64_t common = r->forked ? std::min(leader_stored, SharedTokens(*r)) : leader_stored;
-    if (r->choices.size() > 1 && common >= SharedTokens(*r)) {
-      for (Choice& c : r->choices) c.stored = std::max(c.stored, common);
-    }
-    r->in_step = false;
-    shares_.push_back({r->spec.key, cost});
-    total_cost += cost;
-    if (!all_decoded) moved_ends_.push_back({r->spec.key, 0});
-  }
-  for (StepShare& share : shares_) share.share /= total_cost;
-  for (DrawnToken& drawn : drawn_) {
-    drawn.token = result.logits[Index(drawn.logit_row)].token;
-    at(drawn.key).choices[Index(drawn.choice)].history.push_back(drawn.token);
-  }
-  // Prefills that got no chunk lost a step against what was foreseen.
-  for (const Prefill& p : prefills_) {
-    if (p.chunk == 0) moved_ends_.push_back({p.request->spec.key, 0});
-  }
-  for (StepsLeft& moved : moved_ends_) {
-    const Request& r = at(moved.key);
-    moved.steps = Left(r, r.choices[Index(Leader(r))].stored);
-  }
-  stepped_.clear();
-  if (result.busy > Duration(0)) cost_model_.Observe(work_, result.busy);
-  last_work_ = work_;
-  return drawn_;
-}
-
-// Of a row of the step, before its tokens count as stored; a row's part of the constant term included.
-double Scheduler::PredictedCost(const Request& r, const Choice& c) const {
-  const std::int64_t context = c.stored + c.planned;
-  const StepWork row = IsDecoding(r, c) ? StepWork{0, 1, context, 0} : StepWork{c.planned, 0, 0, c.planned * context};
-  constexpr double kLeast = 1e-12;  // so that a model of nothing but zeros splits equally
-  return kLeast + cost_model_.Seconds(row, 1.0 / static_cast<double>(step_.rows.size()));
-}
-
-std::span<const RequestKey> Scheduler::DropStep() {
-  dropped_.clear();
-  for (Request* r : stepped_) {
-    dropped_.push_back(r->spec.key);
-    for (Choice& c : r->choices) {
-      if (Planted(PlantedBug::kFailedStepIndexed) && c.planned > 0) {
-        r->blocks->MarkComputed(static_cast<std::int32_t>(&c - r->choices.data()), c.history, c.stored + c.planned);
-      }
-      c.planned = 0;
-    }
-    r->in_step = false;
-  }
-  stepped_.clear();
-  return dropped_;
-}
-
 void Scheduler::EndChoice(RequestKey key, std::int32_t choice, std::int64_t new_reserved,
                           std::vector<BlockId>* released) {
   Request& r = at(key);
   const std::int32_t leader = Leader(r);
+  // What it computed of the prompt's full blocks, perhaps again after a preemption, is there for the next one.
+  const std::int64_t common = std::min(r.choices[Index(leader)].stored, SharedTokens(r));
   r.choices[Index(choice)].ended = true;
+  std::erase_if(swap_in_, [&](const PendingSwap& swap) { return swap.request == &r && swap.choice == choice; });
   if (!r.forked && choice == leader && r.choices[Index(choice)].stored > SharedTokens(r) &&
       r.spec.max_output_tokens > 1) {
     r.blocks->SwapOwn(choice, Leader(r));  // the others have yet to copy the prompt's last block
   }
+  std::int64_t& stored = r.choices[Index(Leader(r))].stored;
+  stored = std::max(stored, common);
   r.blocks->EndChoice(choice, new_reserved, released);
 }
 
@@ -258,7 +198,12 @@ std::int64_t Scheduler::Left(const Request& r, std::int64_t computed_tokens) con
 }
 
 std::int64_t Scheduler::StepsToFinish(RequestKey key, std::int64_t cached_blocks) const {
-  return Left(at(key), cached_blocks * pool_->shape().block_tokens);
+  const Request& r = at(key);
+  std::int64_t computed = cached_blocks * pool_->shape().block_tokens;
+  if (r.host != nullptr) {
+    computed = std::max(computed, r.host->shared_tokens + r.host->own_tokens[Index(Leader(r))]);
+  }
+  return Left(r, computed);
 }
 
 const BlockReservation* Scheduler::Blocks(RequestKey key) const {

@@ -16,11 +16,13 @@
 #include "berth/request.h"
 #include "berth/step.h"
 #include "kv/block_pool.h"
+#include "scheduler/host_copy.h"
 #include "scheduler/step_cost_model.h"
 
 namespace berth {
 
-// What the scheduler needs of a request, from its arrival on. `sampling` and `banned` stay unchanged while it lives.
+// What the scheduler needs of a request, from its arrival on. `sampling` and what is banned stay unchanged while it
+// lives.
 struct ScheduledRequest {
   RequestKey key = 0;
   ClassId service_class = 0;
@@ -32,7 +34,8 @@ struct ScheduledRequest {
   std::int32_t logprobs = kNoLogprobs;
   std::int32_t prompt_logprobs = kNoLogprobs;  // any: takes no cached blocks
   std::int64_t min_output_tokens = 0;
-  std::span<const TokenId> banned;  // not drawn before min_output_tokens; sorted
+  std::span<const TokenId> banned;        // never drawn; sorted
+  std::span<const TokenId> early_banned;  // not drawn before min_output_tokens: `banned` and more; sorted
 };
 
 // A token that a step drew.
@@ -41,6 +44,13 @@ struct DrawnToken {
   std::int32_t choice = 0;
   TokenId token = kNoToken;
   std::int32_t logit_row = 0;  // its place in the step's results
+};
+
+// The log-probabilities of a request's prompt that a step reports.
+struct TargetRows {
+  RequestKey key = 0;
+  std::int32_t first = 0;  // in the step's results
+  std::int32_t count = 0;
 };
 
 // How far a request is from its end at the latest.
@@ -60,11 +70,10 @@ struct StepShare {
 // thread-safe; the engine thread owns it.
 //
 // At most one step is in flight: from a PlanStep whose plan is not empty to ApplyStep or DropStep. Meanwhile requests
-// may be added, those that are not in the step may be removed, and everything const may be asked; nothing else is
-// called.
+// may be added, those that are not in the step may be removed, the next step may be drafted, and everything const may
+// be asked; nothing else is called.
 //
-// A step is planned in two phases: what each sequence computes is decided against every budget first, and only then
-// blocks are taken. Since every block comes out of a reservation, the second phase cannot fail.
+// Since every block comes out of a reservation, taking those that a step needs cannot fail.
 class Scheduler final : public PoolView {
  public:
   // `pool` must outlive the scheduler.
@@ -80,18 +89,29 @@ class Scheduler final : public PoolView {
 
   // Carries out admission's decisions, all of them: what ends or is preempted lets go of its blocks first, then what
   // starts gets its reservation and the cached blocks it finds. A refusal of the pool is a bug and crashes.
+  //
+  // What is preempted goes to the host's memory where that is predicted to cost less than computing it again and there
+  // is room for all of it. Its blocks are free at once, since the next step copies before it writes; a request that
+  // starts again gets from there what the cache does not have. Where a copy out fails, it is computed again.
   void Commit(const AdmissionPlan& plan);
 
-  // The next step; empty where nothing runs. Valid until the next call. Every running sequence that has its prompt
-  // decodes one token; what is left of the budget goes to prefill chunks.
+  // The next step; empty() where there is nothing to do. Valid until the next call. Every running sequence that has its
+  // prompt decodes one token; what is left of the budget goes to prefill chunks.
   const StepPlan& PlanStep(TimePoint now);
+  // While a step is in flight: prepares the rows of the next one that decode, as if this one succeeds. The next
+  // PlanStep then only adds what nobody knows yet, leaves out what ended meanwhile, and plans the same step as without
+  // a draft.
+  void DraftStep();
   // Running requests in the middle of their prompt that could not meet their deadline even alone, as of the last
   // PlanStep: they got no chunk, and the caller should end them.
   std::span<const RequestKey> hopeless() const { return hopeless_; }
 
+  // What the planned step reports of prompts, in order of position for each request; valid until the next PlanStep.
+  std::span<const TargetRows> target_rows() const { return target_rows_; }
+
   // The planned step succeeded: its blocks count as computed, its tokens are drawn.
   std::span<const DrawnToken> ApplyStep(const StepResult& result);
-  // The planned step failed: the requests it touched, whose blocks may hold anything. The caller ends them.
+  // The planned step failed: the running requests it touched, whose blocks may hold anything. The caller ends them.
   std::span<const RequestKey> DropStep();
 
   // How many of the next steps would do nothing but decode a token for each running sequence, and end none of them, if
@@ -134,8 +154,15 @@ class Scheduler final : public PoolView {
   std::int64_t CachedTokens(RequestKey key) const { return at(key).cached_tokens; }
   // Tokens that were lost to preemptions and computed again, so far.
   std::int64_t RecomputedTokens(RequestKey key) const { return at(key).recomputed_tokens; }
-  std::int64_t computed_tokens() const { return computed_tokens_; }      // ever, recomputation included
-  std::int64_t recomputed_tokens() const { return recomputed_tokens_; }  // lost to a preemption and computed again
+  std::int64_t computed_tokens() const { return computed_tokens_; }        // ever, recomputation included
+  std::int64_t recomputed_tokens() const { return recomputed_tokens_; }    // lost to a preemption and computed again
+  std::int64_t swapped_out_blocks() const { return swapped_out_blocks_; }  // ever copied to the host's memory
+  std::int64_t swapped_in_blocks() const { return swapped_in_blocks_; }    // and from it
+  // Blocks of the host's memory that the request has now.
+  std::int64_t HostBlocks(RequestKey key) const {
+    const Request& r = at(key);
+    return r.host == nullptr ? 0 : std::ssize(r.host->holding.blocks());
+  }
 
  private:
   struct Choice {
@@ -144,6 +171,7 @@ class Scheduler final : public PoolView {
     std::int64_t stored = 0;       // tokens whose K and V are there
     std::int64_t planned = 0;      // tokens of the step in flight
     std::int64_t highest_stored = 0;
+    std::int32_t drafted = -1;  // its row in draft_, if that is still valid
     bool ended = false;
   };
   struct Request {
@@ -154,7 +182,9 @@ class Scheduler final : public PoolView {
     std::int64_t table_blocks = 0;  // its part of table_blocks_
     std::int64_t cached_tokens = 0;
     std::int64_t recomputed_tokens = 0;
-    bool forked = false;  // every choice has its own copy of the prompt's last, partial block
+    bool forked = false;             // every choice has its own copy of the prompt's last, partial block
+    std::unique_ptr<HostCopy> host;  // what lies in the host's memory, from a preemption until it is copied back
+    std::int64_t copies = 0;         // between the pool and the host's memory, in the step in flight
     bool in_step = false;
 
     std::int64_t prompt_tokens() const { return static_cast<std::int64_t>(spec.prompt.size()); }
@@ -167,25 +197,75 @@ class Scheduler final : public PoolView {
     std::int64_t chunk = 0;
   };
 
+  // A decode row of the next step without what the step in flight decides.
+  struct DraftedRow {
+    StepRow row;
+    LogitRow logits;
+    bool takes_block = false;  // its table ends with the place for one more
+  };
+  struct HeldBlock {
+    BlockId block = kNoBlock;
+    std::int64_t tokens = 0;  // computed ones in it
+  };
+  // A request that is being preempted, while its blocks still hold what it computed.
+  struct Leaving {
+    RequestKey key = 0;
+    std::unique_ptr<HostCopy> copy;
+    std::vector<HeldBlock> blocks;  // in the order of the copy's
+  };
+  // A copy that the next step makes.
+  struct PendingSwap {
+    Request* request = nullptr;
+    std::int32_t choice = -1;  // into its own blocks; -1 = into those that all share, or out
+    SwapCopy copy;
+  };
+
   Request& at(RequestKey key);
   const Request& at(RequestKey key) const;
   std::int64_t SharedTokens(const Request& r) const;  // of the prompt's full blocks
   CachedPrefix Cached(const Request& r) const;
   void Start(const AdmissionPlan::Start& start);
   void LetGo(Request* r);
-  double PredictedCost(const Request& r, const Choice& c) const;
   std::int64_t Left(const Request& r, std::int64_t computed_tokens) const;
   std::int32_t Leader(const Request& r) const;
 
+  // swap.cc
+  Leaving Describe(const Request& r) const;
+  bool SwapPays(const Request& r, const Leaving& leaving) const;
+  void SwapOut(Leaving* leaving);
+  void SwapIn(Request* r);
+  std::int64_t PlanSwapIn(Request* r, std::int32_t choice, std::int64_t first, std::int64_t tokens,
+                          std::int64_t host_begin);
+  void CommitSwaps(const AdmissionPlan& plan);
+  void DropHostCopy(Request* r);
+  void EmitSwaps();
+  void FinishSwap(Request* r);
+
+  // draft.cc
+  void Draft(Request* r, std::int32_t choice);
+  DraftedRow* Drafted(const Choice& c);
+  void EmitDrafted(Request* r, std::int32_t choice, DraftedRow* drafted);
+
+  // step_result.cc
+  double TakeRows(Request* r);
+  double PredictedCost(const Request& r, const Choice& c) const;
+
   // step_planner.cc
-  bool IsDecoding(const Request& r, const Choice& c) const;
+  static bool IsDecoding(const Request& r, const Choice& c) {
+    const auto length = static_cast<std::int64_t>(c.history.size());
+    return length > r.prompt_tokens() && length - c.stored == 1;
+  }
+  bool EmitDecodes(Request* r);
   void GatherPrefills(TimePoint now);
   bool IsHopeless(const Request& r, const Prefill& p, TimePoint now) const;
   std::int64_t PrefillBudget(std::int64_t decodes) const;
   void ShareOut(std::int64_t budget);
+  void PutInStep(Request* r);
   void ForkIfDue(Request* r);
   void Emit(Request* r, std::int32_t choice, std::int64_t tokens);
-  void EmitLogits(const Request& r, std::int32_t choice, std::int64_t tokens);
+  static LogitRow DecodeLogits(const Request& r, std::int32_t choice, std::int64_t length);
+  void AddDraw(Request* r, std::int32_t choice, const LogitRow& row);
+  void EmitLogits(Request* request, std::int32_t choice, std::int64_t tokens);
 
   BlockPool* pool_;
   Policy policy_;
@@ -199,15 +279,26 @@ class Scheduler final : public PoolView {
   StepWork work_;            // of step_
   StepWork last_work_;       // of the last step that succeeded
   Duration tightest_slo_{};  // among what decodes in step_
+  std::vector<DraftedRow> draft_;
+  std::vector<BlockId> draft_block_ids_;
+  std::vector<Request*> prefilling_;  // have a sequence that does not decode
   std::vector<Prefill> prefills_;
   std::vector<Request*> stepped_;
   std::vector<DrawnToken> drawn_;
+  std::vector<Request*> drawn_from_;  // whose each of them is
+  std::vector<TargetRows> target_rows_;
   std::vector<RequestKey> hopeless_;
   std::vector<RequestKey> dropped_;
+  std::vector<Leaving> leaving_;       // of the plan being committed
+  std::vector<PendingSwap> swap_out_;  // for the next step
+  std::vector<PendingSwap> swap_in_;
+  std::vector<bool> leaves_;  // by block: scratch
   std::vector<StepsLeft> moved_ends_;
   std::vector<StepShare> shares_;
   std::int64_t computed_tokens_ = 0;
   std::int64_t recomputed_tokens_ = 0;
+  std::int64_t swapped_out_blocks_ = 0;
+  std::int64_t swapped_in_blocks_ = 0;
 };
 
 }  // namespace berth

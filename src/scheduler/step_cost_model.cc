@@ -6,7 +6,7 @@ namespace berth {
 namespace {
 
 // Units that bring the terms of a typical step near 1, so that the equations stay well conditioned.
-constexpr StepCostModel::Coefficients kUnits = {1.0, 100.0, 10.0, 1e4, 1e5};
+constexpr StepCostModel::Coefficients kUnits = {1.0, 100.0, 10.0, 1e4, 1e5, 10.0};
 constexpr double kFade = 0.995;        // per step: the window is about 200 steps
 constexpr double kPriorWeight = 0.05;  // of the prior, in steps of typical size
 constexpr double kClip = 5.0;
@@ -22,8 +22,12 @@ StepCostModel::StepCostModel(const Coefficients& prior) : coefficients_(prior) {
 }
 
 StepCostModel::Coefficients StepCostModel::Terms(const StepWork& work) {
-  return {1.0, static_cast<double>(work.prefill_tokens), static_cast<double>(work.decode_sequences),
-          static_cast<double>(work.decode_kv_tokens), static_cast<double>(work.prefill_kv_products)};
+  return {1.0,
+          static_cast<double>(work.prefill_tokens),
+          static_cast<double>(work.decode_sequences),
+          static_cast<double>(work.decode_kv_tokens),
+          static_cast<double>(work.prefill_kv_products),
+          static_cast<double>(work.swapped_blocks)};
 }
 
 double StepCostModel::Seconds(const StepWork& work, double part_of_constant) const {

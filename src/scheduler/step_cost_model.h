@@ -14,9 +14,11 @@ struct StepWork {
   std::int64_t decode_sequences = 0;
   std::int64_t decode_kv_tokens = 0;     // tokens that decoding sequences attend to
   std::int64_t prefill_kv_products = 0;  // Σ chunk · context, over prefill chunks
+  std::int64_t swapped_blocks = 0;       // copied between the pool and the host's memory
 };
 
-// time = a + b·prefill_tokens + c·decode_sequences + d·decode_kv_tokens + e·prefill_kv_products, every coefficient ≥ 0.
+// time = a + b·prefill_tokens + c·decode_sequences + d·decode_kv_tokens + e·prefill_kv_products +
+// f·swapped_blocks, every coefficient ≥ 0.
 //
 // Least squares over an exponentially fading window, kept as its normal equations and solved by coordinate descent with
 // the coefficients clipped at zero (Franc, Hlaváč, Navara: "Sequential coordinate-wise algorithm for the non-negative
@@ -24,11 +26,12 @@ struct StepWork {
 // in for the steps that have not run yet and fades as they do.
 class StepCostModel {
  public:
-  static constexpr std::size_t kTerms = 5;
+  static constexpr std::size_t kTerms = 6;
   using Coefficients = std::array<double, kTerms>;  // seconds per unit
 
-  // A step of a small model on a CPU: 1 ms + 0.2 ms a prefill token + 1 ms a decoding sequence.
-  static constexpr Coefficients kPrior = {1e-3, 2e-4, 1e-3, 1e-7, 1e-9};
+  // A step of a small model on a CPU: 1 ms + 0.2 ms a prefill token + 1 ms a decoding sequence +
+  // 0.1 ms a block copied.
+  static constexpr Coefficients kPrior = {1e-3, 2e-4, 1e-3, 1e-7, 1e-9, 1e-4};
 
   explicit StepCostModel(const Coefficients& prior = kPrior);
 

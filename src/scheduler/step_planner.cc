@@ -12,40 +12,29 @@ std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
-bool Scheduler::IsDecoding(const Request& r, const Choice& c) const {
-  const auto length = static_cast<std::int64_t>(c.history.size());
-  return length > r.prompt_tokens() && length - c.stored == 1;
-}
-
 const StepPlan& Scheduler::PlanStep(TimePoint now) {
   step_.Clear();
   ++step_.step;
   work_ = StepWork();
   drawn_.clear();
+  drawn_from_.clear();
+  target_rows_.clear();
   stepped_.clear();
   hopeless_.clear();
   tightest_slo_ = Duration::max();
+  // The drafted rows' tables are there already; what is not drafted goes behind them.
+  std::swap(step_.block_ids, draft_block_ids_);
+  EmitSwaps();
 
-  // Phase one: nothing changes until every budget is known.
-  for (const Request* r : running_) {
-    for (const Choice& c : r->choices) {
-      if (c.ended || !IsDecoding(*r, c)) continue;
-      ++work_.decode_sequences;
-      work_.decode_kv_tokens += c.stored + 1;
-      const std::optional<Duration>& slo = policy_.classes[Index(r->spec.service_class)].inter_token_slo;
-      if (slo.has_value()) tightest_slo_ = std::min(tightest_slo_, *slo);
-    }
+  prefilling_.clear();
+  for (Request* r : running_) {
+    if (!EmitDecodes(r)) prefilling_.push_back(r);
   }
+  draft_.clear();
+  draft_block_ids_.clear();
+  prefills_.clear();
   GatherPrefills(now);
   if (!prefills_.empty()) ShareOut(PrefillBudget(work_.decode_sequences));
-
-  // Phase two.
-  for (Request* r : running_) {
-    ForkIfDue(r);
-    for (std::size_t q = 0; q < r->choices.size(); ++q) {
-      if (!r->choices[q].ended && IsDecoding(*r, r->choices[q])) Emit(r, static_cast<std::int32_t>(q), 1);
-    }
-  }
   for (const Prefill& p : prefills_) {
     if (p.chunk == 0) continue;
     work_.prefill_tokens += p.chunk;
@@ -55,10 +44,37 @@ const StepPlan& Scheduler::PlanStep(TimePoint now) {
   return step_;
 }
 
-// Sequences with more than one token to compute, in the order in which they get chunks.
+// A row for each of the request's sequences that decodes. False where one does not.
+bool Scheduler::EmitDecodes(Request* r) {
+  ForkIfDue(r);
+  bool all = true;
+  bool any = false;
+  for (std::size_t q = 0; q < r->choices.size(); ++q) {
+    const Choice& c = r->choices[q];
+    if (c.ended) continue;
+    if (!IsDecoding(*r, c)) {
+      all = false;
+      continue;
+    }
+    any = true;
+    ++work_.decode_sequences;
+    work_.decode_kv_tokens += c.stored + 1;
+    const auto choice = static_cast<std::int32_t>(q);
+    if (DraftedRow* drafted = Drafted(c)) {
+      EmitDrafted(r, choice, drafted);
+    } else {
+      Emit(r, choice, 1);
+    }
+  }
+  if (!any) return all;
+  const std::optional<Duration>& slo = policy_.classes[Index(r->spec.service_class)].inter_token_slo;
+  if (slo.has_value()) tightest_slo_ = std::min(tightest_slo_, *slo);
+  return all;
+}
+
+// Sequences that do not decode, in the order in which they get chunks.
 void Scheduler::GatherPrefills(TimePoint now) {
-  prefills_.clear();
-  for (Request* r : running_) {
+  for (Request* r : prefilling_) {
     const std::int32_t leader = Leader(*r);
     const bool shared_ready = r->choices[Index(leader)].stored >= SharedTokens(*r);
     bool hopeless = false;
@@ -155,17 +171,23 @@ void Scheduler::Emit(Request* r, std::int32_t choice, std::int64_t tokens) {
   row.num_blocks = static_cast<std::int32_t>(step_.block_ids.size()) - row.block_begin;
   step_.rows.push_back(row);
   c.planned = tokens;
-  EmitLogits(*r, choice, tokens);
+  EmitLogits(r, choice, tokens);
+  PutInStep(r);
+}
+
+void Scheduler::PutInStep(Request* r) {
   if (!r->in_step) stepped_.push_back(r);
   r->in_step = true;
 }
 
-void Scheduler::EmitLogits(const Request& r, std::int32_t choice, std::int64_t tokens) {
+void Scheduler::EmitLogits(Request* request, std::int32_t choice, std::int64_t tokens) {
+  const Request& r = *request;
   const Choice& c = r.choices[Index(choice)];
   const std::int64_t end = c.stored + tokens;
   const std::int64_t first_index = static_cast<std::int64_t>(step_.token_ids.size()) - tokens - c.stored;
   if (r.spec.prompt_logprobs != kNoLogprobs) {
     // Positions that a request computes again after a preemption were reported already.
+    const auto first = static_cast<std::int32_t>(step_.logit_rows.size());
     for (std::int64_t p = std::max(c.stored, c.highest_stored); p < std::min(end, r.prompt_tokens() - 1); ++p) {
       LogitRow row;
       row.token_index = static_cast<std::int32_t>(first_index + p);
@@ -173,24 +195,37 @@ void Scheduler::EmitLogits(const Request& r, std::int32_t choice, std::int64_t t
       row.top_logprobs = r.spec.prompt_logprobs;
       step_.logit_rows.push_back(row);
     }
+    const auto count = static_cast<std::int32_t>(step_.logit_rows.size()) - first;
+    if (count > 0) target_rows_.push_back({r.spec.key, first, count});
   }
   if (end < static_cast<std::int64_t>(c.history.size())) return;
   for (std::size_t q = 0; q < r.choices.size(); ++q) {
     const auto drawer = static_cast<std::int32_t>(q);
     const Choice& d = r.choices[q];
     if (d.ended || (r.forked && drawer != choice)) continue;
-    LogitRow row;
+    LogitRow row = DecodeLogits(r, drawer, static_cast<std::int64_t>(d.history.size()));
     row.token_index = static_cast<std::int32_t>(first_index + end - 1);
-    row.top_logprobs = r.spec.logprobs;
-    row.sampling.spec = r.spec.sampling;
-    row.sampling.choice_index = drawer;
-    row.sampling.history = d.history;
-    row.sampling.prompt_tokens = static_cast<std::int32_t>(r.prompt_tokens());
-    const auto drawn = static_cast<std::int64_t>(d.history.size()) - r.prompt_tokens();
-    if (drawn < r.spec.min_output_tokens) row.sampling.banned = r.spec.banned;
-    drawn_.push_back({r.spec.key, drawer, kNoToken, static_cast<std::int32_t>(step_.logit_rows.size())});
-    step_.logit_rows.push_back(row);
+    AddDraw(request, drawer, row);
   }
+}
+
+// What draws the token after `length` tokens of the choice; its history and its place are still to be filled in.
+LogitRow Scheduler::DecodeLogits(const Request& r, std::int32_t choice, std::int64_t length) {
+  LogitRow row;
+  row.top_logprobs = r.spec.logprobs;
+  row.sampling.spec = r.spec.sampling;
+  row.sampling.choice_index = choice;
+  row.sampling.prompt_tokens = static_cast<std::int32_t>(r.prompt_tokens());
+  const bool early = length - r.prompt_tokens() < r.spec.min_output_tokens;
+  row.sampling.banned = early ? r.spec.early_banned : r.spec.banned;
+  return row;
+}
+
+void Scheduler::AddDraw(Request* r, std::int32_t choice, const LogitRow& row) {
+  drawn_.push_back({r->spec.key, choice, kNoToken, static_cast<std::int32_t>(step_.logit_rows.size())});
+  drawn_from_.push_back(r);
+  step_.logit_rows.push_back(row);
+  step_.logit_rows.back().sampling.history = r->choices[Index(choice)].history;
 }
 
 }  // namespace berth

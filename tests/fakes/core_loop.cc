@@ -7,11 +7,11 @@
 
 namespace berth::test {
 
-CoreLoop::CoreLoop(const KvPoolShape& pool, const Policy& policy, Backend* backend)
+CoreLoop::CoreLoop(const KvPoolShape& pool, const Policy& policy, Backend* backend, const StepCostModel& cost_model)
     : pool_(pool, static_cast<std::int32_t>(policy.classes.size())),
       desk_(policy),
       admission_(pool, policy),
-      scheduler_(&pool_, policy),
+      scheduler_(&pool_, policy, cost_model),
       backend_(backend) {}
 
 CoreLoop::~CoreLoop() {
@@ -168,10 +168,11 @@ void CoreLoop::RunStep(TimePoint now) {
   const StepPlan& step = scheduler_.PlanStep(now);
   for (const RequestKey key : scheduler_.hopeless()) admission_.Cancel(key, RefusalReason::kDeadlineInfeasible);
   result_.busy = Duration(0);
-  if (step.rows.empty()) return;
+  if (step.empty()) return;
   last_step_ = &step;
   progressed_ = true;
   BERTH_CHECK(backend_->Submit(step).ok());
+  if (drafts_ && drafts_(step)) scheduler_.DraftStep();
   last_step_failed_ = !backend_->Await(&result_).ok();
   if (last_step_failed_) {
     for (const RequestKey key : scheduler_.DropStep()) admission_.Cancel(key, RefusalReason::kBackendFault);

@@ -46,7 +46,8 @@ class CoreLoop {
   // After how many tokens a choice ends by itself: told the output so far.
   using StopRule = std::function<bool(RequestKey, std::int32_t choice, const std::vector<TokenId>& output)>;
 
-  CoreLoop(const KvPoolShape& pool, const Policy& policy, Backend* backend);
+  CoreLoop(const KvPoolShape& pool, const Policy& policy, Backend* backend,
+           const StepCostModel& cost_model = StepCostModel());
   ~CoreLoop();
 
   // Takes a place in the queue, then submits. The key, or what refused it; an ended() entry is made for both.
@@ -66,6 +67,8 @@ class CoreLoop {
   void set_stop_rule(StopRule rule) { stop_rule_ = std::move(rule); }
   void set_after_plan(std::function<void(const AdmissionPlan&)> check) { after_plan_ = std::move(check); }
   void set_step_time(Duration step_time) { fixed_step_time_ = step_time; }
+  // Told each step once it is submitted: whether the next one is drafted while it runs.
+  void set_drafts(std::function<bool(const StepPlan&)> drafts) { drafts_ = std::move(drafts); }
 
   EntryDesk& desk() { return desk_; }
   Admission& admission() { return admission_; }
@@ -115,6 +118,7 @@ class CoreLoop {
   StopRule stop_rule_;
   std::function<void(const AdmissionPlan&)> after_plan_;
   std::optional<Duration> fixed_step_time_;
+  std::function<bool(const StepPlan&)> drafts_;
   StepResult result_;
   const StepPlan* last_step_ = nullptr;
   bool last_step_failed_ = false;

@@ -34,58 +34,67 @@ FakeBackend::FakeBackend(BackendInfo info, NextToken next_token, FakeClock* cloc
       clock_(clock),
       step_time_(step_time),
       memory_(static_cast<std::size_t>(info_.pool.num_blocks) * static_cast<std::size_t>(info_.pool.block_tokens),
-              kNoToken) {}
+              kNoToken),
+      host_memory_(static_cast<std::size_t>(info_.pool.host_blocks) * static_cast<std::size_t>(info_.pool.block_tokens),
+                   kNoToken) {}
 
 absl::Status FakeBackend::Submit(const StepPlan& plan) {
   BERTH_CHECK_MSG(plan_ == nullptr, "one step at a time");
-  BERTH_CHECK_MSG(plan.step == last_step_ + 1, "steps rise by one");
-  last_step_ = plan.step;
   CheckPlan(plan);
+  bool done = true;
   {
     const std::lock_guard lock(mutex_);
-    for (const StepRow& row : plan.rows) {
-      SeenStep seen{plan.step, row.sequence, row.first_position, row.num_tokens, row.num_blocks, {}};
-      if (!plan.logit_rows.empty()) {
-        const auto& banned = plan.logit_rows.back().sampling.banned;
-        seen.banned.assign(banned.begin(), banned.end());
-      }
-      seen_.push_back(std::move(seen));
+    NoteSeen(plan);
+    if (failing_submits_.contains(submitted_++)) return absl::InternalError("submit was told to fail");
+    plan_ = &plan;
+    if (gate_closed_ && permits_ == 0) {
+      at_gate_ = true;
+      done = false;
+      changed_.notify_all();
+    } else if (gate_closed_) {
+      --permits_;
     }
-    if (failing_submits_.contains(plan.step)) return absl::InternalError("submit was told to fail");
   }
-  plan_ = &plan;
-  if (notify_) notify_();
+  if (done && notify_) notify_();
   return absl::OkStatus();
 }
 
 absl::Status FakeBackend::Await(StepResult* result) {
   BERTH_CHECK_MSG(plan_ != nullptr, "nothing was submitted");
-  const StepPlan& plan = *std::exchange(plan_, nullptr);
   {
     std::unique_lock lock(mutex_);
-    if (gate_closed_) {
-      at_gate_ = true;
-      gate_changed_.notify_all();
-      gate_changed_.wait(lock, [this] { return !gate_closed_ || permits_ > 0; });
-      if (permits_ > 0) --permits_;
-      at_gate_ = false;
-    }
+    changed_.wait(lock, [this] { return !at_gate_; });
+    const StepPlan& plan = *std::exchange(plan_, nullptr);
     if (clock_ != nullptr) clock_->Advance(step_time_);
-    if (failing_awaits_.contains(plan.step)) return absl::InternalError("await was told to fail");
+    if (broken_ || failing_awaits_.contains(submitted_ - 1)) return absl::InternalError("await was told to fail");
+    lock.unlock();
+    Copy(plan);
+    for (const StepRow& row : plan.rows) Store(plan, row);
+    result->step = plan.step;
+    result->logits.clear();
+    result->top.clear();
+    result->busy = step_time_;
+    for (const LogitRow& row : plan.logit_rows) result->logits.push_back(Answer(plan, row, result));
   }
-  for (const StepRow& row : plan.rows) Store(plan, row);
-  result->step = plan.step;
-  result->logits.clear();
-  result->top.clear();
-  result->busy = step_time_;
-  for (const LogitRow& row : plan.logit_rows) result->logits.push_back(Answer(row, result));
   return absl::OkStatus();
+}
+
+void FakeBackend::NoteSeen(const StepPlan& plan) {
+  for (const StepRow& row : plan.rows) {
+    SeenRow seen{submitted_, row.sequence, row.first_position, row.num_tokens, row.num_blocks, {}};
+    for (const LogitRow& logit : plan.logit_rows) {
+      if (logit.target != kNoToken || logit.token_index != row.token_begin + row.num_tokens - 1) continue;
+      seen.banned.assign(logit.sampling.banned.begin(), logit.sampling.banned.end());
+    }
+    seen_.push_back(std::move(seen));
+  }
 }
 
 void FakeBackend::CheckPlan(const StepPlan& plan) {
   const auto num_tokens = static_cast<std::int32_t>(plan.token_ids.size());
   const auto num_block_ids = static_cast<std::int32_t>(plan.block_ids.size());
-  BERTH_CHECK(num_tokens >= 1 && num_tokens <= info_.max_step_tokens);
+  BERTH_CHECK(num_tokens <= info_.max_step_tokens);
+  BERTH_CHECK(num_tokens >= 1 || !plan.swap_out.empty() || !plan.swap_in.empty());
   for (const TokenId id : plan.token_ids) BERTH_CHECK(id >= 0 && id < info_.vocab_size);
   for (const BlockId id : plan.block_ids) BERTH_CHECK(id >= 0 && id < info_.pool.num_blocks);
   std::int32_t covered = 0;
@@ -96,18 +105,19 @@ void FakeBackend::CheckPlan(const StepPlan& plan) {
     BERTH_CHECK(end <= info_.max_context_tokens);
     BERTH_CHECK(row.block_begin >= 0 && row.block_begin + row.num_blocks <= num_block_ids);
     BERTH_CHECK(row.num_blocks >= CeilDiv(end, info_.pool.block_tokens));
-    const auto it = sequences_.find(row.sequence);
-    const std::size_t stored = it == sequences_.end() ? 0 : it->second.size();
-    BERTH_CHECK_MSG(static_cast<std::size_t>(row.first_position) == stored, "positions must follow each other");
     const std::span table =
         std::span(plan.block_ids)
             .subspan(static_cast<std::size_t>(row.block_begin), static_cast<std::size_t>(row.num_blocks));
     BERTH_CHECK_MSG(std::set<BlockId>(table.begin(), table.end()).size() == table.size(), "a block twice in a table");
   }
   BERTH_CHECK(covered == num_tokens);
+  CheckLogits(plan);
+}
+
+void FakeBackend::CheckLogits(const StepPlan& plan) const {
   std::int32_t last_index = -1;
   for (const LogitRow& row : plan.logit_rows) {
-    BERTH_CHECK(row.token_index > last_index && row.token_index < num_tokens);
+    BERTH_CHECK(row.token_index >= last_index && row.token_index < std::ssize(plan.token_ids));
     last_index = row.token_index;
     if (row.target == kNoToken) {
       CheckSampling(row);
@@ -132,26 +142,45 @@ std::size_t FakeBackend::Slot(const StepPlan& plan, const StepRow& row, std::int
          static_cast<std::size_t>(position % info_.pool.block_tokens);
 }
 
+void FakeBackend::CopyBlock(const std::vector<TokenId>& from, BlockId from_block, std::vector<TokenId>* to,
+                            BlockId to_block) const {
+  const std::ptrdiff_t width = info_.pool.block_tokens;
+  std::copy_n(from.begin() + from_block * width, width, to->begin() + to_block * width);
+}
+
+void FakeBackend::Copy(const StepPlan& plan) {
+  for (const SwapCopy& copy : plan.swap_out) CopyBlock(memory_, copy.block, &host_memory_, copy.host_block);
+  for (const SwapCopy& copy : plan.swap_in) CopyBlock(host_memory_, copy.host_block, &memory_, copy.block);
+  for (const BlockCopy& copy : plan.block_copies) CopyBlock(memory_, copy.from, &memory_, copy.to);
+}
+
 void FakeBackend::Store(const StepPlan& plan, const StepRow& row) {
-  std::vector<TokenId>& sequence = sequences_[row.sequence];
   for (std::int32_t i = 0; i < row.num_tokens; ++i) {
-    const TokenId token = plan.token_ids[static_cast<std::size_t>(row.token_begin + i)];
-    memory_[Slot(plan, row, row.first_position + i)] = token;
-    sequence.push_back(token);
-  }
-  for (std::size_t i = 0; i < sequence.size(); ++i) {
-    BERTH_CHECK_MSG(memory_[Slot(plan, row, static_cast<std::int32_t>(i))] == sequence[i],
-                    "a stored token was overwritten, or its block has moved");
+    memory_[Slot(plan, row, row.first_position + i)] = plan.token_ids[static_cast<std::size_t>(row.token_begin + i)];
   }
 }
 
-LogitResult FakeBackend::Answer(const LogitRow& row, StepResult* result) const {
+std::vector<TokenId> FakeBackend::Read(const StepPlan& plan, const StepRow& row, std::int32_t tokens) const {
+  std::vector<TokenId> read;
+  for (std::int32_t position = 0; position < tokens; ++position) read.push_back(memory_[Slot(plan, row, position)]);
+  return read;
+}
+
+LogitResult FakeBackend::Answer(const StepPlan& plan, const LogitRow& row, StepResult* result) const {
   LogitResult answer;
   answer.token = row.target;
   if (row.target == kNoToken) {
     const SamplingInput& sampling = row.sampling;
+    const auto owner = std::ranges::find_if(plan.rows, [&](const StepRow& r) {
+      return row.token_index >= r.token_begin && row.token_index < r.token_begin + r.num_tokens;
+    });
+    const std::int32_t tokens = owner->first_position + row.token_index - owner->token_begin + 1;
+    BERTH_CHECK_MSG(owner->sequence < 0 || std::ranges::equal(Read(plan, *owner, tokens), sampling.history),
+                    "a table does not show its sequence's history");
     const auto prompt_tokens = static_cast<std::size_t>(sampling.prompt_tokens);
-    answer.token = next_token_(sampling.history.first(prompt_tokens), sampling.history.subspan(prompt_tokens));
+    const auto output = sampling.history.subspan(prompt_tokens);
+    answer.token = next_of_choice_ ? next_of_choice_(sampling.choice_index, output)
+                                   : next_token_(sampling.history.first(prompt_tokens), output);
     while (std::ranges::binary_search(sampling.banned, answer.token)) {
       answer.token = (answer.token + 1) % info_.vocab_size;
     }
@@ -170,19 +199,30 @@ void FakeBackend::CloseGate() {
 
 void FakeBackend::WaitForStepAtGate() {
   std::unique_lock lock(mutex_);
-  gate_changed_.wait(lock, [this] { return at_gate_ && permits_ == 0; });
+  changed_.wait(lock, [this] { return at_gate_; });
 }
 
 void FakeBackend::LetOneStepGo() {
-  const std::lock_guard lock(mutex_);
-  ++permits_;
-  gate_changed_.notify_all();
+  bool done = false;
+  {
+    const std::lock_guard lock(mutex_);
+    done = std::exchange(at_gate_, false);
+    if (!done) ++permits_;
+    changed_.notify_all();
+  }
+  if (done && notify_) notify_();
 }
 
 void FakeBackend::OpenGate() {
-  const std::lock_guard lock(mutex_);
-  gate_closed_ = false;
-  gate_changed_.notify_all();
+  bool done = false;
+  {
+    const std::lock_guard lock(mutex_);
+    gate_closed_ = false;
+    permits_ = 0;
+    done = std::exchange(at_gate_, false);
+    changed_.notify_all();
+  }
+  if (done && notify_) notify_();
 }
 
 void FakeBackend::FailSubmit(std::int64_t step) {
@@ -195,9 +235,19 @@ void FakeBackend::FailAwait(std::int64_t step) {
   failing_awaits_.insert(step);
 }
 
-std::vector<SeenStep> FakeBackend::seen() const {
+void FakeBackend::SetBroken(bool broken) {
+  const std::lock_guard lock(mutex_);
+  broken_ = broken;
+}
+
+std::vector<SeenRow> FakeBackend::seen() const {
   const std::lock_guard lock(mutex_);
   return seen_;
+}
+
+std::int64_t FakeBackend::steps() const {
+  const std::lock_guard lock(mutex_);
+  return submitted_;
 }
 
 }  // namespace berth::test

@@ -5,7 +5,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <set>
 #include <span>
@@ -20,6 +19,8 @@ namespace berth::test {
 
 // The token that follows the prompt and the output so far.
 using NextToken = std::function<TokenId(std::span<const TokenId> prompt, std::span<const TokenId> output)>;
+// The same for the choice of a group.
+using NextTokenOfChoice = std::function<TokenId(std::int32_t choice, std::span<const TokenId> output)>;
 
 // Bytes 'a' to 'z' by a hash of the prompt and the position.
 TokenId HashedLetter(std::span<const TokenId> prompt, std::span<const TokenId> output);
@@ -30,14 +31,14 @@ NextToken Script(std::vector<TokenId> script, TokenId then);
 // How likely the fake holds `token` to be: a function of the token alone, higher for lower ids.
 float FakeLogprob(TokenId token);
 
-// What the tests may look at afterwards.
-struct SeenStep {
-  std::int64_t step = 0;
+// One row of a step that was submitted. What the tests may look at afterwards.
+struct SeenRow {
+  std::int64_t step = 0;  // steps are counted as they are submitted, from 0
   SequenceId sequence = 0;
   std::int32_t first_position = 0;
   std::int32_t num_tokens = 0;
   std::int32_t num_blocks = 0;
-  std::vector<TokenId> banned;  // of the row that draws; empty where none does
+  std::vector<TokenId> banned;  // where the row draws; empty where it does not
 };
 
 class FakeBackend final : public Backend {
@@ -46,6 +47,9 @@ class FakeBackend final : public Backend {
   explicit FakeBackend(BackendInfo info, NextToken next_token = HashedLetter, FakeClock* clock = nullptr,
                        Duration step_time = {});
 
+  // Before the first step; instead of what the constructor got.
+  void set_next_token_of_choice(NextTokenOfChoice next) { next_of_choice_ = std::move(next); }
+
   // --- The engine's side.
   const BackendInfo& info() const override { return info_; }
   absl::Status Submit(const StepPlan& plan) override;
@@ -53,7 +57,7 @@ class FakeBackend final : public Backend {
   absl::Status Await(StepResult* result) override;
 
   // --- The test's side; any thread.
-  // From now on a step waits in Await until it is let go.
+  // From now on a step is not done until it is let go.
   void CloseGate();
   // Returns when a step waits at the gate.
   void WaitForStepAtGate();
@@ -61,39 +65,51 @@ class FakeBackend final : public Backend {
   void LetOneStepGo();
   // Lets all through.
   void OpenGate();
-  // The step of that number fails, in Submit or in Await.
+  // The n-th step fails, in Submit or in Await.
   void FailSubmit(std::int64_t step);
   void FailAwait(std::int64_t step);
-  std::vector<SeenStep> seen() const;
+  // Every step fails in Await, from now on until it is taken back.
+  void SetBroken(bool broken);
+  std::vector<SeenRow> seen() const;
+  std::int64_t steps() const;  // submitted so far
 
  private:
   void CheckPlan(const StepPlan& plan);
+  void CheckLogits(const StepPlan& plan) const;
   void CheckSampling(const LogitRow& row) const;
+  void Copy(const StepPlan& plan);
   void Store(const StepPlan& plan, const StepRow& row);
-  LogitResult Answer(const LogitRow& row, StepResult* result) const;
+  LogitResult Answer(const StepPlan& plan, const LogitRow& row, StepResult* result) const;
+  // What the row reads: the tokens at its positions, through its block table.
+  std::vector<TokenId> Read(const StepPlan& plan, const StepRow& row, std::int32_t tokens) const;
   std::size_t Slot(const StepPlan& plan, const StepRow& row, std::int32_t position) const;
+  void NoteSeen(const StepPlan& plan);
+  void CopyBlock(const std::vector<TokenId>& from, BlockId from_block, std::vector<TokenId>* to,
+                 BlockId to_block) const;
 
   const BackendInfo info_;
   const NextToken next_token_;
+  NextTokenOfChoice next_of_choice_;
   FakeClock* const clock_;
   const Duration step_time_;
 
   // The engine thread's.
   std::function<void()> notify_;
   const StepPlan* plan_ = nullptr;
-  std::int64_t last_step_ = -1;
-  std::vector<TokenId> memory_;  // the token whose K and V a slot would hold
-  std::map<SequenceId, std::vector<TokenId>> sequences_;
+  std::vector<TokenId> memory_;       // the token whose K and V a slot would hold
+  std::vector<TokenId> host_memory_;  // likewise, of what is swapped out
 
   mutable std::mutex mutex_;
-  std::condition_variable gate_changed_;
+  std::condition_variable changed_;
   // Guarded by mutex_:
+  std::int64_t submitted_ = 0;
   bool gate_closed_ = false;
-  bool at_gate_ = false;
+  bool at_gate_ = false;  // a step was submitted and is not done
   int permits_ = 0;
+  bool broken_ = false;
   std::set<std::int64_t> failing_submits_;
   std::set<std::int64_t> failing_awaits_;
-  std::vector<SeenStep> seen_;
+  std::vector<SeenRow> seen_;
 };
 
 }  // namespace berth::test

@@ -1,6 +1,7 @@
 #include "fakes/memory_backend.h"
 
 #include <algorithm>
+#include <set>
 
 namespace berth::test {
 namespace {
@@ -19,7 +20,8 @@ TokenId NextToken(std::uint64_t seed, std::int32_t choice, std::span<const Token
 }
 
 MemoryBackend::MemoryBackend(const KvPoolShape& pool, std::int32_t max_step_tokens)
-    : memory_(static_cast<std::size_t>(pool.num_blocks) * static_cast<std::size_t>(pool.block_tokens), kGarbage) {
+    : memory_(static_cast<std::size_t>(pool.num_blocks) * static_cast<std::size_t>(pool.block_tokens), kGarbage),
+      host_memory_(static_cast<std::size_t>(pool.host_blocks) * static_cast<std::size_t>(pool.block_tokens), kGarbage) {
   info_.name = "memory";
   info_.pool = pool;
   info_.vocab_size = 1000;
@@ -28,6 +30,10 @@ MemoryBackend::MemoryBackend(const KvPoolShape& pool, std::int32_t max_step_toke
 
 void MemoryBackend::Complain(const std::string& what) {
   if (fault_.empty()) fault_ = what;
+}
+
+TokenId* MemoryBackend::Row(std::vector<TokenId>* memory, BlockId block) const {
+  return memory->data() + static_cast<std::ptrdiff_t>(block) * info_.pool.block_tokens;
 }
 
 TokenId& MemoryBackend::Cell(const StepPlan& plan, const StepRow& row, std::int64_t position) {
@@ -39,6 +45,8 @@ TokenId& MemoryBackend::Cell(const StepPlan& plan, const StepRow& row, std::int6
 absl::Status MemoryBackend::Submit(const StepPlan& plan) {
   plan_ = &plan;
   if (static_cast<std::int64_t>(plan.token_ids.size()) > info_.max_step_tokens) Complain("a step has too many tokens");
+  if (plan.empty()) Complain("a step has nothing to do");
+  CheckSwaps(plan);
   if (notify_) notify_();
   return absl::OkStatus();
 }
@@ -50,17 +58,11 @@ absl::Status MemoryBackend::Await(StepResult* result) {
   result->logits.clear();
   result->top.clear();
   result->busy = step_time_ ? step_time_(plan) : Duration(std::chrono::milliseconds(1));
-  if (std::exchange(fail_next_, false)) {
-    for (const StepRow& row : plan.rows) {
-      for (std::int32_t i = 0; i < row.num_tokens; ++i) Cell(plan, row, row.first_position + i) = kGarbage;
-    }
+  if (std::exchange(fail_next_, false) || (fails_ && fails_(plan))) {
+    Scribble(plan);
     return absl::InternalError("the device failed");
   }
-  const auto width = static_cast<std::size_t>(info_.pool.block_tokens);
-  for (const BlockCopy& copy : plan.block_copies) {
-    std::copy_n(memory_.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(copy.from) * width), width,
-                memory_.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(copy.to) * width));
-  }
+  CopyBlocks(plan);
   for (const StepRow& row : plan.rows) RunRow(plan, row);
   for (const LogitRow& logit : plan.logit_rows) {
     LogitResult answer;
@@ -79,6 +81,44 @@ absl::Status MemoryBackend::Await(StepResult* result) {
     result->logits.push_back(answer);
   }
   return absl::OkStatus();
+}
+
+// As step.h has it: a host block is named once, and no block that comes in goes out as well.
+void MemoryBackend::CheckSwaps(const StepPlan& plan) {
+  std::set<BlockId> host_blocks;
+  std::set<BlockId> blocks;
+  const auto check = [&](const SwapCopy& copy) {
+    if (copy.block < 0 || copy.block >= info_.pool.num_blocks) Complain("a swap names a block outside the pool");
+    if (copy.host_block < 0 || copy.host_block >= info_.pool.host_blocks)
+      Complain("a swap goes beyond the host blocks");
+    if (!host_blocks.insert(copy.host_block).second) Complain("two swaps of a step name one host block");
+  };
+  for (const SwapCopy& copy : plan.swap_out) {
+    check(copy);
+    blocks.insert(copy.block);
+  }
+  for (const SwapCopy& copy : plan.swap_in) {
+    check(copy);
+    if (!blocks.insert(copy.block).second) Complain("a block is swapped in that another swap of the step names");
+    if (references_ && references_(copy.block) != 1) Complain("a block is swapped in that its sequence does not own");
+  }
+}
+
+void MemoryBackend::Scribble(const StepPlan& plan) {
+  const auto scribble = [&](TokenId* block) { std::fill_n(block, info_.pool.block_tokens, kGarbage); };
+  for (const SwapCopy& copy : plan.swap_out) scribble(HostBlock(copy.host_block));
+  for (const SwapCopy& copy : plan.swap_in) scribble(Block(copy.block));
+  for (const BlockCopy& copy : plan.block_copies) scribble(Block(copy.to));
+  for (const StepRow& row : plan.rows) {
+    for (std::int32_t i = 0; i < row.num_tokens; ++i) Cell(plan, row, row.first_position + i) = kGarbage;
+  }
+}
+
+void MemoryBackend::CopyBlocks(const StepPlan& plan) {
+  const auto copy_block = [&](const TokenId* from, TokenId* to) { std::copy_n(from, info_.pool.block_tokens, to); };
+  for (const SwapCopy& copy : plan.swap_out) copy_block(Block(copy.block), HostBlock(copy.host_block));
+  for (const SwapCopy& copy : plan.swap_in) copy_block(HostBlock(copy.host_block), Block(copy.block));
+  for (const BlockCopy& copy : plan.block_copies) copy_block(Block(copy.from), Block(copy.to));
 }
 
 void MemoryBackend::RunRow(const StepPlan& plan, const StepRow& row) {

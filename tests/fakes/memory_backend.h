@@ -25,8 +25,10 @@ class MemoryBackend final : public Backend {
   void NotifyWhenDone(std::function<void()> notify) override { notify_ = std::move(notify); }
   absl::Status Await(StepResult* result) override;
 
-  // The next step fails, after having scribbled over every block that it would have written.
+  // The next step fails, after having scribbled over every block that it would have written, the host's too.
   void FailNextStep() { fail_next_ = true; }
+  // As FailNextStep for every step of which `fails` says so.
+  void set_fails(std::function<bool(const StepPlan&)> fails) { fails_ = std::move(fails); }
   // How many requests hold a block; a row that writes to a block with more than one holder is a fault.
   void set_references(std::function<int(BlockId)> references) { references_ = std::move(references); }
   // What a step takes.
@@ -35,15 +37,23 @@ class MemoryBackend final : public Backend {
   const std::string& fault() const { return fault_; }
 
  private:
+  void CheckSwaps(const StepPlan& plan);
+  void Scribble(const StepPlan& plan);
+  void CopyBlocks(const StepPlan& plan);
+  TokenId* Block(BlockId block) { return Row(&memory_, block); }
+  TokenId* HostBlock(BlockId block) { return Row(&host_memory_, block); }
+  TokenId* Row(std::vector<TokenId>* memory, BlockId block) const;
   TokenId& Cell(const StepPlan& plan, const StepRow& row, std::int64_t position);
   void RunRow(const StepPlan& plan, const StepRow& row);
   void Complain(const std::string& what);
 
   BackendInfo info_;
   std::vector<TokenId> memory_;
+  std::vector<TokenId> host_memory_;
   const StepPlan* plan_ = nullptr;
   std::function<void()> notify_;
   bool fail_next_ = false;
+  std::function<bool(const StepPlan&)> fails_;
   std::function<int(BlockId)> references_;
   std::function<Duration(const StepPlan&)> step_time_;
   std::string fault_;

@@ -128,9 +128,11 @@ def greedy(text: str, max_output_tokens: int = 24, **stopping) -> pb.GenerateReq
 
 
 def endless(server: Server, text: str = "Once upon a time") -> pb.GenerateRequest:
-    """As long as the context allows."""
+    """As long as the context allows, in the class that allows it and that queues what does not fit yet."""
     room = server.model_info().max_context_tokens - len(server.tokenize(text))
-    return greedy(text, max_output_tokens=min(room, 4096), ignore_eos=True)
+    request = greedy(text, max_output_tokens=min(room, 4096), ignore_eos=True)
+    request.service_class = "batch"
+    return request
 
 
 def joined(messages: list[pb.GenerateStreamResponse]) -> str:

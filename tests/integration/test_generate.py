@@ -36,6 +36,53 @@ def test_an_answer_is_the_same_however_many_ask(server):
     assert answers == [alone] * 8
 
 
+def test_many_run_at_once(server):
+    request = greedy(PROMPT, 100, ignore_eos=True)
+    streams = [server.stub.GenerateStream(request, timeout=PATIENCE_S) for _ in range(4)]
+    # Each has started before any has ended.
+    messages = [[next(stream)] for stream in streams]
+    assert all(first[0].WhichOneof("event") == "admitted" for first in messages)
+    texts = set()
+    for first, stream in zip(messages, streams):
+        first.extend(stream)
+        assert first[-1].completed.usage.output_tokens == 100
+        texts.add(joined(first))
+    assert len(texts) == 1
+
+
+def test_several_choices_are_drawn_apart_and_repeat_with_the_seed(server):
+    request = greedy(PROMPT, 24, ignore_eos=True)
+    request.sampling.CopyFrom(pb.Sampling(temperature=1.2, seed=11, n=3))
+    request.output.logprobs = 0
+    request.output.prompt_logprobs = 0
+    response = server.generate(request)
+    assert [choice.index for choice in response.choices] == [0, 1, 2]
+    assert len({choice.text for choice in response.choices}) == 3
+    assert all(len(choice.logprobs) == 24 for choice in response.choices)
+    assert len(response.prompt_logprobs) == len(server.tokenize(PROMPT)) - 1
+    assert response.usage.output_tokens == 3 * 24
+    messages = server.stream(request)
+    for choice in response.choices:
+        streamed = [d.text for message in messages for d in message.tokens.deltas if d.index == choice.index]
+        assert "".join(streamed) == choice.text
+    assert sum(message.HasField("finished") for message in messages) == 3
+    # The first choice does not depend on how many others there are.
+    request.sampling.n = 1
+    assert server.generate(request).choices[0].text == response.choices[0].text
+
+
+def test_a_prompt_that_was_computed_before_is_found_and_gives_the_same_answer(server):
+    prompt = "The harbour master wrote down every ship that came in that day, and every berth that it took. " * 3
+    if len(server.tokenize(prompt)) + 20 > server.model_info().max_context_tokens:
+        pytest.skip("the model's context is too short")
+    first = server.generate(greedy(prompt, 20))
+    again = server.generate(greedy(prompt, 20))
+    assert again.usage.cached_tokens > 0
+    assert again.usage.cached_tokens % server.model_info().block_tokens == 0
+    assert again.choices[0].text == first.choices[0].text
+    assert again.usage.reserved_blocks == first.usage.reserved_blocks
+
+
 def test_usage_is_complete_and_in_the_trailer_too(server):
     response, call = server.stub.Generate.with_call(greedy(PROMPT, 20, ignore_eos=True), timeout=PATIENCE_S)
     usage = response.usage
@@ -56,6 +103,7 @@ def test_what_was_admitted_is_told(server):
     request = greedy(PROMPT, 5)
     request.request_id = "my own id"
     admitted = server.stream(request)[0].admitted
+    assert admitted.service_class == "interactive"
     assert admitted.request_id == "my own id"
     assert admitted.max_output_tokens == 5
     assert admitted.prompt_tokens == len(server.tokenize(PROMPT))

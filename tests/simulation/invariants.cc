@@ -194,6 +194,21 @@ void Invariants::CheckLimits() {
   }
 }
 
+// The host's blocks are held by parked requests alone, but for the step in which they are copied back.
+void Invariants::CheckHostBlocks(bool after_step) {
+  const HostBlocks& host = loop_->pool().host();
+  std::int64_t held = 0;
+  for (const test::CoreLoop::View& view : loop_->Views()) {
+    const std::int64_t blocks = loop_->scheduler().HostBlocks(view.key);
+    held += blocks;
+    if (after_step && view.running && blocks > 0) Bad("host", "a running request holds blocks of the host's memory");
+  }
+  if (held != host.used() || held > host.num_blocks()) {
+    Bad("host", std::to_string(host.used()) + " blocks of the host's memory are used and " + std::to_string(held) +
+                    " held, of " + std::to_string(host.num_blocks()));
+  }
+}
+
 void Invariants::CheckFates(const AdmissionPlan& plan) {
   for (const RequestKey key : plan.preempt) {
     Fate& fate = fates_[key];
@@ -373,6 +388,7 @@ void Invariants::AfterPlan(const AdmissionPlan& plan, std::int64_t plan_number) 
   plan_ = plan_number;
   CheckFates(plan);
   CheckLimits();
+  CheckHostBlocks(false);
   CheckOvertaking(plan);
   CheckUnlent(plan);
   CheckGuarantees();
@@ -380,6 +396,7 @@ void Invariants::AfterPlan(const AdmissionPlan& plan, std::int64_t plan_number) 
 
 void Invariants::AfterStep() {
   CheckLimits();
+  CheckHostBlocks(true);
   if (loop_->last_step() != nullptr && !loop_->last_step_failed()) {
     double sum = 0.0;
     for (const StepShare& share : loop_->scheduler().shares()) sum += share.share;
@@ -395,6 +412,7 @@ void Invariants::AfterStep() {
 
 void Invariants::AtEnd() {
   if (loop_->pool().available_blocks() != loop_->pool().shape().num_blocks) Bad("I7", "blocks were lost");
+  if (loop_->pool().host().used() > 0) Bad("I7", "blocks of the host's memory were lost");
 }
 
 }  // namespace berth::simulation

@@ -92,12 +92,28 @@ void MakeTugOfWar(Scenario* scenario, Draw* draw) {
 
 std::int64_t Scenario::arrivals() const { return std::ranges::count(events, Event::Kind::kArrival, &Event::kind); }
 
+namespace {
+
+// Often none, sometimes too little for one request, sometimes more than the pool; copies from free to dearer than
+// computing.
+void DrawHostMemory(Scenario* scenario) {
+  Draw draw(scenario->seed ^ 0x73776170);
+  const std::int32_t blocks = scenario->pool.num_blocks;
+  scenario->pool.host_blocks =
+      static_cast<std::int32_t>(draw.OneOf({0, 0, draw.Between(1, 8), blocks / 2, blocks, 4 * blocks}));
+  scenario->step_swap_time = std::chrono::microseconds(draw.OneOf({0, 5, 20, 500}));
+  scenario->failing_swap = draw.OneOf({0, 0, 0, 1, 2});
+}
+
+}  // namespace
+
 Scenario MakeScenario(std::uint64_t seed) {
   Draw draw(seed);
   Scenario scenario;
   scenario.seed = seed;
   scenario.pool.num_blocks = static_cast<std::int32_t>(draw.Chance(0.4) ? draw.Between(6, 60) : draw.Between(6, 24));
   scenario.pool.block_tokens = static_cast<std::int32_t>(draw.OneOf({1, 2, 4}));
+  DrawHostMemory(&scenario);
   const auto num_classes = static_cast<std::size_t>(draw.Between(1, 4));
   const std::int64_t slots = draw.Chance(0.5) ? draw.Between(1, 12) : draw.Between(8, 24);
   const PolicyTraits traits{num_classes, slots, draw.Chance(0.3), draw.Chance(0.1)};

@@ -31,7 +31,9 @@ struct Scenario {
   Policy policy;
   Duration step_time{};  // what the backend takes for a step, and for each token in it
   Duration step_token_time{};
-  std::vector<Event> events;  // by plan
+  Duration step_swap_time{};      // and for each block copied between the pool and the host's memory
+  std::int64_t failing_swap = 0;  // the how many-th step with such copies fails; 0 = none
+  std::vector<Event> events;      // by plan
 
   std::int64_t arrivals() const;
 };

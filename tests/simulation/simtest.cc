@@ -38,8 +38,8 @@ std::vector<std::size_t> KeptEvents(const std::string& text) {
 void PrintShrunk(const Scenario& scenario, const std::vector<std::size_t>& kept) {
   const Scenario shrunk = Keep(scenario, kept);
   std::cout << "shrunk from " << scenario.events.size() << " to " << kept.size() << " events:\n"
-            << "  pool of " << shrunk.pool.num_blocks << " blocks of " << shrunk.pool.block_tokens << " tokens, "
-            << shrunk.policy.max_running_sequences << " sequences\n";
+            << "  pool of " << shrunk.pool.num_blocks << " blocks of " << shrunk.pool.block_tokens << " tokens and "
+            << shrunk.pool.host_blocks << " of the host's, " << shrunk.policy.max_running_sequences << " sequences\n";
   Event first;
   first.kind = Event::Kind::kPolicy;
   first.policy = shrunk.policy;
@@ -91,9 +91,12 @@ int RunScenarios(std::int64_t requests, std::uint64_t seed, volatile std::uint64
     total.starts += report.starts;
     total.preemptions += report.preemptions;
     total.complete += report.complete;
+    total.swapped_out_blocks += report.swapped_out_blocks;
+    total.swapped_in_blocks += report.swapped_in_blocks;
   }
   std::cout << scenarios << " scenarios, " << total.requests << " requests, " << total.starts << " starts, "
-            << total.preemptions << " preemptions, " << total.complete << " complete, " << total.plans
+            << total.preemptions << " preemptions, " << total.swapped_out_blocks << " blocks swapped out and "
+            << total.swapped_in_blocks << " in, " << total.complete << " complete, " << total.plans
             << " plans: all invariants held" << std::endl;
   return 0;
 }

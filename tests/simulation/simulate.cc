@@ -8,6 +8,7 @@
 #include "admission/policy_check.h"
 #include "base/check.h"
 #include "fakes/memory_backend.h"
+#include "fakes/step_digest.h"
 #include "invariants.h"
 #include "quotas.h"
 #include "random_policy.h"
@@ -39,12 +40,21 @@ std::vector<std::vector<TokenId>> Expected(const Event& event) {
   return output;
 }
 
+// The cost of a copy is known from the start, so that scenarios differ in what is swapped.
+StepCostModel Prior(const Scenario& scenario) {
+  StepCostModel::Coefficients prior = StepCostModel::kPrior;
+  prior.back() = ToSeconds(scenario.step_swap_time);
+  return StepCostModel(prior);
+}
+
+enum class Drafts : std::uint8_t { kNever, kSometimes };
+
 class Run {
  public:
-  explicit Run(const Scenario& scenario)
+  Run(const Scenario& scenario, Drafts drafts)
       : scenario_(scenario),
         backend_(scenario.pool),
-        loop_(scenario.pool, scenario.policy, &backend_),
+        loop_(scenario.pool, scenario.policy, &backend_, Prior(scenario)),
         invariants_(&loop_),
         quotas_(&loop_, scenario.policy),
         policy_(scenario.policy),
@@ -53,9 +63,20 @@ class Run {
     invariants_.SetPolicy(scenario.policy, tickets_);
     backend_.set_references([this](BlockId block) { return loop_.pool().references(block); });
     backend_.set_step_time([this](const StepPlan& step) {
-      return std::min<Duration>(scenario_.step_time + scenario_.step_token_time * std::ssize(step.token_ids), Plans(1));
+      const std::int64_t copies = std::ssize(step.swap_out) + std::ssize(step.swap_in);
+      return std::min<Duration>(scenario_.step_time + scenario_.step_token_time * std::ssize(step.token_ids) +
+                                    scenario_.step_swap_time * copies,
+                                Plans(1));
+    });
+    backend_.set_fails([this](const StepPlan& step) {
+      return !(step.swap_out.empty() && step.swap_in.empty()) && ++swaps_ == scenario_.failing_swap;
     });
     loop_.set_step_time(Plans(1));
+    loop_.set_drafts([this, drafts](const StepPlan& step) {
+      report_.steps.push_back(test::DigestOf(step));
+      const auto coin = (scenario_.seed + static_cast<std::uint64_t>(step.step)) * 0x9e3779b97f4a7c15ULL;
+      return drafts == Drafts::kSometimes && coin >> 62 != 0;
+    });
     loop_.set_stop_rule([this](RequestKey key, std::int32_t choice, const std::vector<TokenId>& output) {
       return std::ssize(output) >= asked_.at(key)->stops_after[static_cast<std::size_t>(choice)];
     });
@@ -88,6 +109,8 @@ class Run {
       CheckEnded();
       if (!worked && !more) break;
     }
+    report_.swapped_out_blocks = loop_.scheduler().swapped_out_blocks();
+    report_.swapped_in_blocks = loop_.scheduler().swapped_in_blocks();
     if (!Broken()) Finish();
     return std::move(report_);
   }
@@ -219,12 +242,23 @@ class Run {
   std::map<std::int64_t, std::vector<RequestKey>> cancels_;
   TimePoint now_{};
   Duration jumped_{};
+  std::int64_t swaps_ = 0;  // steps that swapped
   Report report_;
 };
 
 }  // namespace
 
-Report Simulate(const Scenario& scenario) { return Run(scenario).Go(); }
+Report Simulate(const Scenario& scenario) {
+  Report report = Run(scenario, Drafts::kSometimes).Go();
+  if (report.violation.has_value() || scenario.seed % 4 != 0) return report;
+  const std::vector<std::uint64_t> steps = Run(scenario, Drafts::kNever).Go().steps;
+  if (report.steps != steps) {
+    const auto differs = std::ranges::mismatch(report.steps, steps);
+    report.violation =
+        "draft: step " + std::to_string(differs.in1 - report.steps.begin()) + " is not what is planned without drafts";
+  }
+  return report;
+}
 
 Scenario Keep(const Scenario& scenario, const std::vector<std::size_t>& events) {
   Scenario kept = scenario;

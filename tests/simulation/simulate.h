@@ -18,8 +18,13 @@ struct Report {
   std::int64_t starts = 0;
   std::int64_t preemptions = 0;
   std::int64_t complete = 0;
+  std::int64_t swapped_out_blocks = 0;
+  std::int64_t swapped_in_blocks = 0;
+  std::vector<std::uint64_t> steps;  // DigestOf each
 };
 
+// Some steps are drafted while the one before runs. In every fourth scenario, each step is held against what is
+// planned without drafts.
 Report Simulate(const Scenario& scenario);
 
 // Whether two violations are of the same invariant.

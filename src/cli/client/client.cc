@@ -38,10 +38,11 @@ void StoppingToProto(const StoppingSpec& spec, v1::Stopping* out) {
   out->set_ignore_eos(spec.ignore_eos);
 }
 
-v1::GenerateRequest ToProto(const GenerateSpec& spec, const std::string& model) {
+v1::GenerateRequest ToProto(const GenerateSpec& spec, const ClientOptions& options) {
   v1::GenerateRequest request;
   request.set_request_id(spec.request_id);
-  request.set_model(model);
+  request.set_model(options.model);
+  request.set_service_class(options.service_class);
   if (spec.prompt_is_ids) {
     request.mutable_token_ids()->mutable_ids()->Assign(spec.prompt_ids.begin(), spec.prompt_ids.end());
   } else {
@@ -83,6 +84,8 @@ Usage FromProto(const v1::Usage& in) {
   out.prefill_time = FromProto(in.prefill_time());
   out.decode_time = FromProto(in.decode_time());
   out.time_to_first_token = FromProto(in.time_to_first_token());
+  out.preemptions = in.preemptions();
+  out.recomputed_tokens = in.recomputed_tokens();
   return out;
 }
 
@@ -166,7 +169,7 @@ class GenerateClient::Impl {
                            std::chrono::duration_cast<std::chrono::system_clock::duration>(options_.timeout));
     }
     const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
-    auto reader = stub_->GenerateStream(&context, ToProto(spec, options_.model));
+    auto reader = stub_->GenerateStream(&context, ToProto(spec, options_));
     v1::GenerateStreamResponse response;
     while (reader->Read(&response)) Dispatch(response, on_event);
     return ToStatus(reader->Finish());

@@ -15,8 +15,9 @@
 namespace berth {
 
 struct ClientOptions {
-  std::string address;  // "127.0.0.1:8433" or "unix:/path"
-  std::string model;    // empty = the served one
+  std::string address;        // "127.0.0.1:8433" or "unix:/path"
+  std::string model;          // empty = the served one
+  std::string service_class;  // empty = the server's default
   // For the whole call, as its gRPC deadline; zero = none.
   Duration timeout{};
   // How long a server may take to answer the connection. A port where nothing listens is told at once.

@@ -46,6 +46,23 @@ TEST(PlanPoolTest, LessThanOneBlockIsRefusedWithTheRemedy) {
   EXPECT_EQ(PlanPool(ServerConfig(), kShape, 16, -5).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
+TEST(PlanPolicyTest, SequencesFollowBlocksAndTheResultIsValid) {
+  const absl::StatusOr<Policy> policy = PlanPolicy(ServerConfig(), {.num_blocks = 1000, .block_tokens = 16}, 8192);
+  ASSERT_TRUE(policy.ok()) << policy.status();
+  EXPECT_EQ(policy->classes[0].slot_guarantee, 38);
+  EXPECT_EQ(policy->classes[1].slot_guarantee, 12);
+  for (std::int32_t blocks = 1; blocks < 20; ++blocks) {
+    EXPECT_TRUE(PlanPolicy(ServerConfig(), {.num_blocks = blocks, .block_tokens = 16}, 128).ok()) << blocks;
+  }
+}
+
+TEST(PlanPolicyTest, FewerSequencesThanClassesWithAGuaranteeIsOneClearLine) {
+  ServerConfig config;
+  config.scheduler.max_running_sequences = 1;
+  const absl::Status status = PlanPolicy(config, {.num_blocks = 1000, .block_tokens = 16}, 8192).status();
+  EXPECT_THAT(Message(status), HasSubstr("max_running_sequences is 1"));
+}
+
 TEST(ModelPathTest, AGivenPathIsTakenAndAnAbsentDefaultSaysHowToGetIt) {
   ModelSettings settings;
   settings.path = "/some/model.gguf";

@@ -22,11 +22,11 @@ TEST_F(Cancel, EndsTheRequestWithinOneStepWhereverItIs) {
       backend->LetOneStepGo();
     }
     backend->WaitForStepAtGate();
-    EXPECT_EQ(engine->load().running_requests, 1);
+    WaitForLoad([](const Engine::Load& load) { return load.running_requests == 1; });
     engine->Cancel(TicketOf("victim"));
     backend->LetOneStepGo();
     EXPECT_EQ(sink->WaitForEnd().failure(), RefusalReason::kCancelledByClient) << steps_done;
-    EXPECT_EQ(backend->seen().size(), static_cast<std::size_t>(steps_done) + 1) << "no further step was run";
+    EXPECT_EQ(backend->steps(), steps_done + 1) << "no further step was run";
     EXPECT_EQ(sink->Only<Failed>()->usage.output_tokens, std::max(0, steps_done - 1));
     EXPECT_TRUE(sink->All<Finished>().empty());
     ExpectFullCapacity();
@@ -34,13 +34,14 @@ TEST_F(Cancel, EndsTheRequestWithinOneStepWhereverItIs) {
 }
 
 TEST_F(Cancel, EndsAQueuedRequestWithinOneStepOfTheRunningOne) {
-  StartEngine();
+  StartEngine({.max_running_sequences = 1});
   backend->CloseGate();
   const auto running = Submit(Request("running", kPrompt, 20));
   backend->WaitForStepAtGate();
   const auto queued = Submit(Request("queued", kPrompt, 20));
   const auto behind = Submit(Request("behind", kPrompt, 2));
   engine->Cancel(TicketOf("queued"));
+  WaitForQueued(2);
   backend->LetOneStepGo();
   EXPECT_EQ(queued->WaitForEnd().failure(), RefusalReason::kCancelledByClient);
   EXPECT_TRUE(queued->All<Admitted>().empty());
@@ -51,29 +52,86 @@ TEST_F(Cancel, EndsAQueuedRequestWithinOneStepOfTheRunningOne) {
   EXPECT_EQ(behind->WaitForEnd().finish_reason(), FinishReason::kLength);
 }
 
-TEST_F(Cancel, FromInsideTheSinkOnAdmittedRunsNoStep) {
-  StartEngine();
-  auto sink = std::make_shared<RecordingSink>();
-  sink->set_hook([this](const StreamEvent& event) {
-    if (std::holds_alternative<Admitted>(event)) engine->Cancel(TicketOf("hasty"));
-  });
-  ASSERT_FALSE(TrySubmit(Request("hasty", kPrompt, 5), sink).has_value());
-  EXPECT_EQ(sink->WaitForEnd().failure(), RefusalReason::kCancelledByClient);
-  EXPECT_TRUE(backend->seen().empty());
+TEST_F(Cancel, EndsTheRightOneOfManyAndLeavesTheOthersAlone) {
+  StartEngine({.num_blocks = 64, .max_step_tokens = 16});
+  backend->CloseGate();
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (int i = 0; i < 8; ++i) sinks.push_back(Submit(Request(std::to_string(i), kPrompt, 10)));
+  for (int i = 0; i < 8; ++i) {
+    backend->WaitForStepAtGate();
+    if (i % 2 == 0) engine->Cancel(TicketOf(std::to_string(i)));
+    backend->LetOneStepGo();
+  }
+  backend->OpenGate();
+  for (std::size_t i = 0; i < sinks.size(); ++i) {
+    sinks[i]->WaitForEnd();
+    EXPECT_EQ(sinks[i]->failure().has_value(), i % 2 == 0) << i;
+    if (i % 2 != 0) {
+      EXPECT_EQ(sinks[i]->token_ids().size(), 10U);
+    }
+  }
   ExpectFullCapacity();
 }
 
-TEST_F(Cancel, FromInsideTheSinkOnATokenRunsNoFurtherStep) {
-  StartEngine({.max_step_tokens = 64});
-  auto sink = std::make_shared<RecordingSink>();
-  sink->set_hook([this, tokens = 0](const StreamEvent& event) mutable {
-    if (std::holds_alternative<TokenDelta>(event) && ++tokens == 3) engine->Cancel(TicketOf("enough"));
-  });
-  ASSERT_FALSE(TrySubmit(Request("enough", kPrompt, 20), sink).has_value());
+TEST_F(Cancel, OfAGroupEndsAllItsChoices) {
+  for (int steps_done = 0; steps_done < 6; ++steps_done) {
+    StartEngine({.num_blocks = 32, .max_step_tokens = 4});
+    backend->CloseGate();
+    TokenizedRequest request = Request("group", kPrompt, 20);
+    request.spec.sampling.n = 3;
+    const auto sink = Submit(std::move(request));
+    for (int i = 0; i < steps_done; ++i) {
+      backend->WaitForStepAtGate();
+      backend->LetOneStepGo();
+    }
+    backend->WaitForStepAtGate();
+    engine->Cancel(TicketOf("group"));
+    backend->LetOneStepGo();
+    EXPECT_EQ(sink->WaitForEnd().failure(), RefusalReason::kCancelledByClient);
+    EXPECT_EQ(backend->steps(), steps_done + 1);
+    EXPECT_EQ(sink->Only<Failed>()->usage.output_tokens, 3 * std::max(0, steps_done - 1));
+    backend->OpenGate();
+    EXPECT_EQ(engine->load().reserved_blocks, 0);
+  }
+}
+
+TEST_F(Cancel, BeforeTheSubmitOfItsTicketEndsTheRequestAllTheSame) {
+  StartEngine();
+  auto ticket = engine->TakeTicket({.request_id = "hasty"});
+  engine->Cancel(std::get<QueueTicket>(ticket).number());
+  const auto sink = std::make_shared<RecordingSink>();
+  backend->CloseGate();
+  engine->Submit(std::move(std::get<QueueTicket>(ticket)), Request("hasty", kPrompt, 5), sink);
+  backend->OpenGate();
   EXPECT_EQ(sink->WaitForEnd().failure(), RefusalReason::kCancelledByClient);
-  EXPECT_EQ(sink->token_ids().size(), 3U);
-  EXPECT_EQ(backend->seen().size(), 3U);
   ExpectFullCapacity();
+}
+
+TEST_F(Cancel, FromInsideTheSinkRunsAtMostTheStepInFlight) {
+  for (const std::size_t after_tokens : {0, 1, 3}) {
+    StartEngine({.max_step_tokens = 64});
+    backend->CloseGate();
+    std::atomic<bool> cancelled = false;
+    auto sink = std::make_shared<RecordingSink>();
+    sink->set_hook([&, tokens = std::size_t{0}](const StreamEvent& event) mutable {
+      if (std::holds_alternative<TokenDelta>(event)) ++tokens;
+      if (cancelled || tokens != after_tokens) return;
+      engine->Cancel(TicketOf("hasty"));
+      cancelled = true;
+    });
+    ASSERT_FALSE(TrySubmit(Request("hasty", kPrompt, 20), sink).has_value());
+    for (std::size_t i = 0; i < after_tokens; ++i) {
+      backend->WaitForStepAtGate();
+      backend->LetOneStepGo();
+    }
+    backend->WaitForStepAtGate();
+    while (!cancelled) std::this_thread::yield();
+    backend->OpenGate();
+    EXPECT_EQ(sink->WaitForEnd().failure(), RefusalReason::kCancelledByClient);
+    EXPECT_EQ(backend->steps(), static_cast<std::int64_t>(after_tokens) + 1);
+    EXPECT_EQ(sink->token_ids().size(), after_tokens + 1) << "what the step in flight drew is not lost";
+    ExpectFullCapacity();
+  }
 }
 
 TEST_F(Cancel, TooLateChangesNothing) {
@@ -100,17 +158,6 @@ TEST_F(Cancel, OfAnEndedRequestDoesNotReachTheNextOneOfItsId) {
   engine->Cancel(ended);
   backend->OpenGate();
   EXPECT_EQ(running->WaitForEnd().finish_reason(), FinishReason::kLength);
-}
-
-TEST_F(Cancel, OfARefusedDuplicateDoesNotReachTheLiveRequestOfItsId) {
-  StartEngine();
-  backend->CloseGate();
-  const auto live = Submit(Request("twice", kPrompt, 2));
-  backend->WaitForStepAtGate();
-  EXPECT_TRUE(TrySubmit(Request("twice", kPrompt, 2), std::make_shared<RecordingSink>()).has_value());
-  engine->Cancel(TicketOf("twice"));
-  backend->OpenGate();
-  EXPECT_EQ(live->WaitForEnd().finish_reason(), FinishReason::kLength);
 }
 
 TEST_F(Cancel, ThreeHundredAbortedRequestsLeaveFullCapacity) {

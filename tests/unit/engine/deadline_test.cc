@@ -9,13 +9,14 @@ using std::chrono::seconds;
 using Deadline = EngineFixture;
 
 TEST_F(Deadline, PassedInTheQueueEndsTheRequestWithoutARun) {
-  StartEngine();
+  StartEngine({.max_running_sequences = 1});
   backend->CloseGate();
   const auto running = Submit(Request("running", "p", 5));
   backend->WaitForStepAtGate();
   TokenizedRequest request = Request("waits", "p", 5);
   request.spec.deadline = clock.Now() + seconds(2);
   const auto queued = Submit(std::move(request));
+  WaitForQueued(1);
   clock.Advance(seconds(2));
   backend->LetOneStepGo();
   EXPECT_EQ(queued->WaitForEnd().failure(), RefusalReason::kDeadlineExceeded);
@@ -30,7 +31,7 @@ TEST_F(Deadline, PassedBeforeSubmissionRunsNothing) {
   TokenizedRequest request = Request("late", "p", 5);
   request.spec.deadline = clock.Now();
   EXPECT_EQ(Run(std::move(request))->failure(), RefusalReason::kDeadlineExceeded);
-  EXPECT_TRUE(backend->seen().empty());
+  EXPECT_EQ(backend->steps(), 0);
 }
 
 TEST_F(Deadline, PassedDuringPrefillFailsTheRequest) {
@@ -39,7 +40,7 @@ TEST_F(Deadline, PassedDuringPrefillFailsTheRequest) {
   request.spec.deadline = clock.Now() + milliseconds(1500);
   const auto sink = Run(std::move(request));
   EXPECT_EQ(sink->failure(), RefusalReason::kDeadlineExceeded);
-  EXPECT_EQ(backend->seen().size(), 2U);
+  EXPECT_EQ(backend->steps(), 2);
   EXPECT_TRUE(sink->All<TokenDelta>().empty());
   ExpectFullCapacity();
 }
@@ -81,6 +82,42 @@ TEST_F(Deadline, FlushesTextThatWasHeldBackForAStopStringOrAnUnfinishedCharacter
   request = Request("character", "p", 50);
   request.spec.deadline = clock.Now() + seconds(5);
   EXPECT_EQ(Run(std::move(request))->text(), "abEN\xEF\xBF\xBD");
+}
+
+TEST_F(Deadline, PassedForAGroupEndsEveryChoiceThatStillRuns) {
+  StartEngine({.num_blocks = 64, .max_step_tokens = 64, .step_time = seconds(1)});
+  backend->set_next_token_of_choice([](std::int32_t choice, std::span<const TokenId> output) {
+    return choice == 1 && output.size() == 1 ? FakeTokenizer::kEos : 'a' + choice;
+  });
+  TokenizedRequest request = Request("group", "p", 50);
+  request.spec.sampling.n = 3;
+  request.spec.deadline = clock.Now() + milliseconds(3500);
+  const auto sink = Run(std::move(request));
+  const auto finished = sink->All<Finished>();
+  ASSERT_EQ(finished.size(), 3U);
+  for (const Finished& end : finished) {
+    EXPECT_EQ(end.reason, end.index == 1 ? FinishReason::kStopToken : FinishReason::kDeadline);
+  }
+  EXPECT_EQ(sink->Only<Completed>()->usage.output_tokens, 4 + 2 + 4);
+  EXPECT_EQ(sink->text(2), "cccc");
+  ExpectFullCapacity();
+}
+
+TEST_F(Deadline, ThatCannotBeKeptIsRefusedAtOnce) {
+  // One second a step, which calibration finds out; another request runs, so that there is something to judge by.
+  StartEngine({.num_blocks = 64, .max_step_tokens = 16, .step_time = seconds(1), .calibration_steps = 16});
+  Run(Request("calibration is over", "p", 1));
+  backend->CloseGate();
+  const auto running = Submit(Request("running", "p", 5));
+  backend->WaitForStepAtGate();
+  TokenizedRequest request = Request("hopeless", std::string(40, 'p'), 5);
+  request.spec.deadline = clock.Now() + milliseconds(100);
+  const Refusal refusal = Refused(std::move(request));
+  EXPECT_EQ(refusal.reason, RefusalReason::kDeadlineInfeasible);
+  EXPECT_EQ(refusal.limit, 100);
+  EXPECT_GT(refusal.asked, 100);
+  backend->OpenGate();
+  running->WaitForEnd();
 }
 
 TEST_F(Deadline, InTheFutureChangesNothing) {

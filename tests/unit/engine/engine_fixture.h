@@ -9,18 +9,22 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "admission/policy_check.h"
 #include "base/check.h"
 #include "engine/engine.h"
 #include "fakes/fake_backend.h"
 #include "fakes/fake_clock.h"
 #include "fakes/fake_tokenizer.h"
+#include "fakes/queuing_policy.h"
 
 namespace berth::test {
 
@@ -37,7 +41,8 @@ class RecordingSink final : public EventSink {
       BERTH_CHECK_MSG(admitted || is_failed || !events_.empty(), "only Failed may come without Admitted");
       const bool is_finished = !events_.empty() && std::holds_alternative<Finished>(events_.back());
       const bool is_completed = std::holds_alternative<Completed>(event);
-      BERTH_CHECK_MSG(is_completed == is_finished || is_failed, "Completed comes right after Finished");
+      BERTH_CHECK_MSG(is_finished || !is_completed, "Completed comes right after a Finished");
+      CheckChoice(event);
       ended_ = is_completed || is_failed;
       events_.push_back(event);
     }
@@ -47,7 +52,7 @@ class RecordingSink final : public EventSink {
     changed_.notify_all();
   }
 
-  // Called on the engine thread for every event.
+  // Called on the output thread for every event.
   void set_hook(std::function<void(const StreamEvent&)> hook) { hook_ = std::move(hook); }
 
   const RecordingSink& WaitForEnd() const {
@@ -79,15 +84,17 @@ class RecordingSink final : public EventSink {
     return all.size() == 1 ? std::optional(all.front()) : std::nullopt;
   }
 
-  std::string text() const {
+  std::string text(std::int32_t choice = 0) const {
     std::string text;
-    for (const TokenDelta& delta : All<TokenDelta>()) text += delta.text;
+    for (const TokenDelta& delta : All<TokenDelta>()) {
+      if (delta.index == choice) text += delta.text;
+    }
     return text;
   }
-  std::vector<TokenId> token_ids() const {
+  std::vector<TokenId> token_ids(std::int32_t choice = 0) const {
     std::vector<TokenId> ids;
     for (const TokenDelta& delta : All<TokenDelta>()) {
-      ids.insert(ids.end(), delta.token_ids.begin(), delta.token_ids.end());
+      if (delta.index == choice) ids.insert(ids.end(), delta.token_ids.begin(), delta.token_ids.end());
     }
     return ids;
   }
@@ -102,8 +109,15 @@ class RecordingSink final : public EventSink {
   }
 
  private:
+  // Nothing comes of a choice that has ended.
+  void CheckChoice(const StreamEvent& event) {
+    if (const auto* delta = std::get_if<TokenDelta>(&event)) BERTH_CHECK(!finished_.contains(delta->index));
+    if (const auto* end = std::get_if<Finished>(&event)) BERTH_CHECK(finished_.insert(end->index).second);
+  }
+
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
+  std::set<std::int32_t> finished_;
   std::vector<StreamEvent> events_;
   bool ended_ = false;
   bool end_reached_ = false;
@@ -117,10 +131,15 @@ class EngineFixture : public ::testing::Test {
     std::int32_t block_tokens = 4;
     std::int32_t max_context_tokens = 64;
     std::int32_t max_step_tokens = 4;
+    std::int32_t max_running_sequences = 0;  // 0 = as many as a step has tokens
     std::int32_t max_queued_requests = 8;
     std::int32_t padding_ids = 5;
     NextToken next_token = HashedLetter;
     Duration step_time{};
+    std::int32_t calibration_steps = 0;
+    Duration probe_interval = std::chrono::hours(1);
+    bool broken_at_the_start = false;
+    std::function<void(Policy*)> policy = {};  // changes what QueuingPolicy gave
   };
 
   void StartEngine() { StartEngine(Settings()); }
@@ -131,11 +150,19 @@ class EngineFixture : public ::testing::Test {
     info.vocab_size = tokenizer.vocab_size() + settings.padding_ids;
     info.max_context_tokens = settings.max_context_tokens;
     info.max_step_tokens = settings.max_step_tokens;
+    EngineOptions options;
+    options.max_context_tokens = settings.max_context_tokens;
+    options.calibration_steps = settings.calibration_steps;
+    options.probe_interval = settings.probe_interval;
+    options.policy = QueuingPolicy(
+        info.pool, settings.max_running_sequences > 0 ? settings.max_running_sequences : settings.max_step_tokens,
+        settings.max_step_tokens, settings.max_queued_requests);
+    if (settings.policy) settings.policy(&options.policy);
+    ASSERT_EQ(ValidatePolicy(options.policy, info.pool), absl::OkStatus());
     engine.reset();
     backend = std::make_unique<FakeBackend>(info, settings.next_token, &clock, settings.step_time);
-    engine = std::make_unique<Engine>(EngineOptions{.max_queued_requests = settings.max_queued_requests,
-                                                    .max_context_tokens = settings.max_context_tokens},
-                                      backend.get(), &tokenizer, &clock);
+    backend->SetBroken(settings.broken_at_the_start);
+    engine = std::make_unique<Engine>(options, backend.get(), &tokenizer, &clock);
   }
 
   // A step that waits at a closed gate would keep the engine from ending.
@@ -153,14 +180,20 @@ class EngineFixture : public ::testing::Test {
     return request;
   }
 
+  // Any thread. The refusal of the ticket; what is refused behind it, the sink hears.
   std::optional<Refusal> TrySubmit(TokenizedRequest request, std::shared_ptr<EventSink> sink) {
-    auto ticket = engine->TakeTicket();
+    const GenerateSpec& spec = request.spec;
+    auto ticket = engine->TakeTicket({.request_id = spec.request_id,
+                                      .service_class = spec.service_class,
+                                      .tenant = spec.tenant,
+                                      .n = spec.sampling.n});
     if (auto* refusal = std::get_if<Refusal>(&ticket)) return std::move(*refusal);
     {
       const std::lock_guard lock(ticket_numbers_mutex);
-      ticket_numbers[request.spec.request_id] = std::get<QueueTicket>(ticket).number();
+      ticket_numbers[spec.request_id] = std::get<QueueTicket>(ticket).number();
     }
-    return engine->Submit(std::move(std::get<QueueTicket>(ticket)), std::move(request), std::move(sink));
+    engine->Submit(std::move(std::get<QueueTicket>(ticket)), std::move(request), std::move(sink));
+    return std::nullopt;
   }
 
   // The last submission of that id. Any thread.
@@ -183,20 +216,46 @@ class EngineFixture : public ::testing::Test {
     return sink;
   }
 
+  // The refusal of a request whose ticket was granted.
+  Refusal Refused(TokenizedRequest request) {
+    const auto sink = Run(std::move(request));
+    EXPECT_EQ(sink->events().size(), 1U) << "nothing comes before a refusal";
+    const auto failed = sink->Only<Failed>();
+    return failed.has_value() ? failed->refusal : Refusal();
+  }
+
+  // The load changes with the engine's turns: waits for one that is as it must come to be.
+  void WaitForLoad(const std::function<bool(const Engine::Load&)>& as_expected) const {
+    while (!as_expected(engine->load())) std::this_thread::yield();
+  }
+  void WaitForQueued(std::int64_t requests) const {
+    WaitForLoad([requests](const Engine::Load& load) { return load.queued_requests == requests; });
+  }
+
   // Nothing is held, and a request that needs the whole pool runs.
   void ExpectFullCapacity() {
     const Engine::Load load = engine->load();
     EXPECT_EQ(load.running_requests, 0);
     EXPECT_EQ(load.queued_requests, 0);
+    EXPECT_EQ(load.parked_requests, 0);
     EXPECT_EQ(load.held_blocks, 0);
     EXPECT_EQ(load.reserved_blocks, 0);
     backend->OpenGate();
     const KvPoolShape pool = backend->info().pool;
-    const std::int32_t prompt_tokens = 5;
-    const std::int32_t output_tokens = pool.num_blocks * pool.block_tokens - prompt_tokens;
-    const auto sink = Run(Request("needs the whole pool", "whole", output_tokens));
-    EXPECT_EQ(sink->finish_reason(), FinishReason::kLength);
-    EXPECT_EQ(sink->Only<Admitted>()->reserved_blocks, pool.num_blocks);
+    // As many as it takes, each as long as the context lets it be.
+    const std::int32_t context_tokens = backend->info().max_context_tokens;
+    std::vector<std::shared_ptr<RecordingSink>> sinks;
+    std::int64_t reserved_blocks = 0;
+    for (std::int32_t left_blocks = pool.num_blocks; left_blocks > 0;) {
+      const std::int32_t tokens = std::min(left_blocks * pool.block_tokens, context_tokens);
+      sinks.push_back(Submit(Request("fills " + std::to_string(left_blocks), "fills", tokens - 5)));
+      left_blocks -= static_cast<std::int32_t>(CeilDiv(tokens, pool.block_tokens));
+    }
+    for (const auto& sink : sinks) {
+      EXPECT_EQ(sink->WaitForEnd().finish_reason(), FinishReason::kLength);
+      reserved_blocks += sink->Only<Admitted>()->reserved_blocks;
+    }
+    EXPECT_EQ(reserved_blocks, pool.num_blocks);
   }
 
   std::mutex ticket_numbers_mutex;

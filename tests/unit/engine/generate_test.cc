@@ -56,7 +56,7 @@ TEST_F(Generate, PrefillsInChunksOfTheStepsSizeThenDecodesOneTokenAStep) {
   StartEngine({.max_step_tokens = 4});
   Run(Request("chunks", "ten tokens", 3));
   std::vector<std::pair<int, int>> rows;
-  for (const SeenStep& step : backend->seen()) rows.emplace_back(step.first_position, step.num_tokens);
+  for (const SeenRow& step : backend->seen()) rows.emplace_back(step.first_position, step.num_tokens);
   EXPECT_EQ(rows, (std::vector<std::pair<int, int>>{{0, 4}, {4, 4}, {8, 2}, {10, 1}, {11, 1}}));
 }
 
@@ -65,7 +65,7 @@ TEST_F(Generate, TakesBlocksOnlyAsTokensAreStoredAndNeverMoreThanItReserved) {
   const auto sink = Run(Request("blocks", "ten tokens", 7));  // T = 16: four blocks of four
   EXPECT_EQ(sink->Only<Admitted>()->reserved_blocks, 4);
   std::vector<std::int32_t> held;
-  for (const SeenStep& step : backend->seen()) held.push_back(step.num_blocks);
+  for (const SeenRow& step : backend->seen()) held.push_back(step.num_blocks);
   EXPECT_EQ(held, (std::vector<std::int32_t>{1, 2, 3, 3, 3, 4, 4, 4, 4}));
   EXPECT_EQ(sink->Only<Completed>()->usage.peak_blocks, 4);
 }
@@ -128,7 +128,7 @@ TEST_F(Generate, BansStopTokensUntilMinOutputTokensThenLetsThemCome) {
   const TokenId padding = tokenizer.vocab_size();
   const std::vector<TokenId> early = {
       'q', FakeTokenizer::kEos, FakeTokenizer::kEndOfTurn, padding, padding + 1, padding + 2, padding + 3, padding + 4};
-  const std::vector<SeenStep> seen = backend->seen();
+  const std::vector<SeenRow> seen = backend->seen();
   EXPECT_EQ(seen[2].banned, early);
   EXPECT_EQ(seen[3].banned, std::vector<TokenId>(early.begin() + 3, early.end()));
 }
@@ -142,10 +142,9 @@ TEST_F(Generate, IdsBeyondTheTokenizersVocabularyAreNeverDrawnNorAccepted) {
   for (const TokenId bad : {padding, -1}) {
     TokenizedRequest request = Request("bad", "p", 5);
     request.prompt.push_back(bad);
-    const auto refusal = TrySubmit(std::move(request), std::make_shared<RecordingSink>());
-    ASSERT_TRUE(refusal.has_value());
-    EXPECT_EQ(refusal->reason, RefusalReason::kInvalidRequest);
-    EXPECT_EQ(refusal->field, "token_ids");
+    const Refusal refusal = Refused(std::move(request));
+    EXPECT_EQ(refusal.reason, RefusalReason::kInvalidRequest);
+    EXPECT_EQ(refusal.field, "token_ids");
   }
 }
 
@@ -213,31 +212,18 @@ TEST_F(Generate, APromptOfOneTokenHasNoPromptLogprobs) {
   EXPECT_TRUE(Run(std::move(request))->Only<Completed>()->prompt_logprobs.empty());
 }
 
-TEST_F(Generate, MoreThanOneChoiceIsUnimplementedAndNamed) {
-  StartEngine();
-  TokenizedRequest request = Request("n", "p", 2);
-  request.spec.sampling.n = 2;
-  const auto refusal = TrySubmit(std::move(request), std::make_shared<RecordingSink>());
-  ASSERT_TRUE(refusal.has_value());
-  EXPECT_EQ(refusal->reason, RefusalReason::kUnimplemented);
-  EXPECT_EQ(refusal->field, "sampling.n");
-}
-
 TEST_F(Generate, WhatNeverFitsIsRefusedWithTheLimitThatBinds) {
   StartEngine({.num_blocks = 5, .block_tokens = 4, .max_context_tokens = 64});
-  const auto sink = std::make_shared<RecordingSink>();
-  const auto blocks = TrySubmit(Request("blocks", "four", 18), sink);  // T = 21: six blocks
-  ASSERT_TRUE(blocks.has_value());
-  EXPECT_EQ(blocks->reason, RefusalReason::kRequestTooLarge);
-  EXPECT_EQ(blocks->limit_name, "kv_blocks");
-  EXPECT_EQ(blocks->limit, 5);
-  EXPECT_EQ(blocks->asked, 6);
-  const auto context = TrySubmit(Request("context", "four", 61), sink);
-  ASSERT_TRUE(context.has_value());
-  EXPECT_EQ(context->limit_name, "context_tokens");
-  EXPECT_EQ(context->limit, 64);
-  EXPECT_EQ(context->asked, 65);
-  EXPECT_TRUE(sink->events().empty()) << "a refused request's sink hears nothing";
+  const Refusal blocks = Refused(Request("blocks", "four", 18));  // T = 21: six blocks
+  EXPECT_EQ(blocks.reason, RefusalReason::kRequestTooLarge);
+  EXPECT_EQ(blocks.limit_name, "kv_blocks");
+  EXPECT_EQ(blocks.limit, 5);
+  EXPECT_EQ(blocks.asked, 6);
+  const Refusal context = Refused(Request("context", "four", 61));
+  EXPECT_EQ(context.reason, RefusalReason::kRequestTooLarge);
+  EXPECT_EQ(context.limit_name, "context_tokens");
+  EXPECT_EQ(context.limit, 64);
+  EXPECT_EQ(context.asked, 65);
   EXPECT_EQ(Run(Request("fits", "four", 17))->finish_reason(), FinishReason::kLength);
 }
 

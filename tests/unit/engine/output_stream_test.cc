@@ -25,8 +25,11 @@ class OutputStreamTest : public ::testing::Test {
  protected:
   OutputStreamTest() { spec.stopping.max_output_tokens = 100; }
 
+  EndRule Rule(std::int64_t max_output_tokens) const { return {tokenizer, spec.stopping, max_output_tokens, {}}; }
+
   Ended Feed(const std::vector<TokenId>& ids) {
-    OutputStream stream(&tokenizer, &spec, prompt, spec.stopping.max_output_tokens, {});
+    const EndRule rule = Rule(spec.stopping.max_output_tokens);
+    OutputStream stream(&tokenizer, &spec, prompt, &rule);
     Ended result;
     for (const TokenId id : ids) {
       TokenDelta delta;
@@ -179,16 +182,13 @@ TEST_F(OutputStreamTest, TheWholeOutputMayBeExemptFromStopping) {
 }
 
 TEST_F(OutputStreamTest, BansStopTokensAndWhatIsNoTokenWithoutRepeats) {
-  const std::vector<TokenId> never = {300, 301};
-  spec.stopping.min_output_tokens = 1;
   spec.stopping.stop_token_ids = {'x', FakeTokenizer::kEos};
-  OutputStream stream(&tokenizer, &spec, prompt, 5, never);
-  const std::vector<TokenId> early(stream.banned().begin(), stream.banned().end());
+  const std::vector<TokenId> never = {300, 301};
+  EXPECT_TRUE(EndRule(tokenizer, spec.stopping, 5, never).early_banned().empty()) << "nothing is early";
+  spec.stopping.min_output_tokens = 1;
+  const EndRule rule(tokenizer, spec.stopping, 5, never);
+  const std::vector<TokenId> early(rule.early_banned().begin(), rule.early_banned().end());
   EXPECT_EQ(early, (std::vector<TokenId>{'x', FakeTokenizer::kEos, FakeTokenizer::kEndOfTurn, 300, 301}));
-  TokenDelta delta;
-  EXPECT_FALSE(stream.Append('a', &delta).has_value());
-  const std::vector<TokenId> later(stream.banned().begin(), stream.banned().end());
-  EXPECT_EQ(later, never);
 }
 
 TEST_F(OutputStreamTest, TheOutputsLeadingSpaceIsItsOwnUnlessThePromptHasNoText) {
@@ -201,15 +201,17 @@ TEST_F(OutputStreamTest, TheOutputsLeadingSpaceIsItsOwnUnlessThePromptHasNoText)
 TEST_F(OutputStreamTest, EchoShowsThePromptAndTheOutputFinishesItsLastCharacter) {
   spec.output.echo_prompt = true;
   prompt = Bytes("p\xE6\x97");
-  OutputStream stream(&tokenizer, &spec, prompt, 5, {});
-  EXPECT_EQ(stream.TakePromptText(), "p");
+  const EndRule rule = Rule(5);
+  OutputStream stream(&tokenizer, &spec, prompt, &rule);
+  EXPECT_EQ(stream.prompt_text(), "p");
   TokenDelta delta;
   stream.Append(0xA5, &delta);
   EXPECT_EQ(delta.text, "日");
 }
 
 TEST_F(OutputStreamTest, WithoutEchoThePromptsTextIsNotKept) {
-  EXPECT_EQ(OutputStream(&tokenizer, &spec, prompt, 5, {}).TakePromptText(), "");
+  const EndRule rule = Rule(5);
+  EXPECT_EQ(OutputStream(&tokenizer, &spec, prompt, &rule).prompt_text(), "");
 }
 
 TEST_F(OutputStreamTest, StopStringsInThePromptEndNothing) {
@@ -220,7 +222,8 @@ TEST_F(OutputStreamTest, StopStringsInThePromptEndNothing) {
 
 TEST_F(OutputStreamTest, ADeadlineFlushesWhatWasHeldBack) {
   spec.stopping.stop_strings = {"END"};
-  OutputStream stream(&tokenizer, &spec, prompt, 50, {});
+  const EndRule rule = Rule(50);
+  OutputStream stream(&tokenizer, &spec, prompt, &rule);
   std::string text;
   for (const TokenId id : Bytes("aEN")) {
     TokenDelta delta;

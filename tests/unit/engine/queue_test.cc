@@ -7,41 +7,54 @@
 namespace berth::test {
 namespace {
 
-using Queue = EngineFixture;
+class Queue : public EngineFixture {
+ protected:
+  std::variant<QueueTicket, Refusal> TakeTicket(std::string id) {
+    return engine->TakeTicket({.request_id = std::move(id)});
+  }
+  // Starts a request that holds the only slot, and waits until it has left the queue.
+  std::shared_ptr<RecordingSink> HoldTheOnlySlot() {
+    backend->CloseGate();
+    auto sink = Submit(Request("running", "p", 3));
+    backend->WaitForStepAtGate();
+    WaitForLoad([](const Engine::Load& load) { return load.running_requests == 1; });
+    return sink;
+  }
+};
 
-TEST_F(Queue, GivesOnePlaceToRunAndTheBoundToWait) {
+TEST_F(Queue, GivesAsManyTicketsAsMayWait) {
   StartEngine({.max_queued_requests = 2});
   std::vector<QueueTicket> tickets;
-  for (int i = 0; i < 3; ++i) {
-    auto ticket = engine->TakeTicket();
+  for (const char* id : {"a", "b"}) {
+    auto ticket = TakeTicket(id);
     ASSERT_TRUE(std::holds_alternative<QueueTicket>(ticket));
     tickets.push_back(std::move(std::get<QueueTicket>(ticket)));
   }
-  const auto refused = engine->TakeTicket();
+  const auto refused = TakeTicket("c");
   ASSERT_TRUE(std::holds_alternative<Refusal>(refused));
   EXPECT_EQ(std::get<Refusal>(refused).reason, RefusalReason::kQueueFull);
   EXPECT_EQ(std::get<Refusal>(refused).limit, 2);
   EXPECT_TRUE(std::get<Refusal>(refused).retry_after.has_value());
   tickets.pop_back();
-  EXPECT_TRUE(std::holds_alternative<QueueTicket>(engine->TakeTicket())) << "a dropped ticket gives its place back";
+  EXPECT_TRUE(std::holds_alternative<QueueTicket>(TakeTicket("c"))) << "a dropped ticket gives its place back";
 }
 
-TEST_F(Queue, WithoutAQueueOneRequestRunsAndTheOthersAreRefused) {
-  StartEngine({.max_queued_requests = 0});
-  backend->CloseGate();
-  const auto sink = Submit(Request("only", "p", 3));
-  backend->WaitForStepAtGate();
+TEST_F(Queue, WhatRunsTakesNoPlaceInIt) {
+  StartEngine({.max_running_sequences = 1, .max_queued_requests = 1});
+  const auto running = HoldTheOnlySlot();
+  const auto waiting = Submit(Request("waits", "p", 3));
   EXPECT_EQ(TrySubmit(Request("other", "p", 3), std::make_shared<RecordingSink>())->reason, RefusalReason::kQueueFull);
   backend->OpenGate();
-  sink->WaitForEnd();
+  running->WaitForEnd();
+  waiting->WaitForEnd();
   EXPECT_EQ(Run(Request("other", "p", 3))->finish_reason(), FinishReason::kLength);
 }
 
 TEST_F(Queue, NeverExceedsItsBoundHoweverManyArriveAtOnce) {
   constexpr int kArrivals = 300;
   constexpr int kBound = 20;
-  StartEngine({.max_queued_requests = kBound});
-  backend->CloseGate();
+  StartEngine({.max_running_sequences = 1, .max_queued_requests = kBound});
+  const auto running = HoldTheOnlySlot();
   std::atomic<bool> go = false;
   std::atomic<int> accepted = 0;
   std::atomic<int> refused = 0;
@@ -52,7 +65,7 @@ TEST_F(Queue, NeverExceedsItsBoundHoweverManyArriveAtOnce) {
     threads.emplace_back([&, i] {
       while (!go) std::this_thread::yield();
       const auto refusal = TrySubmit(Request(std::to_string(i), "p", 2), sinks[static_cast<std::size_t>(i)]);
-      EXPECT_LE(engine->load().queued_requests, kBound + 1);
+      EXPECT_LE(engine->load().queued_requests, kBound);
       if (!refusal.has_value()) {
         ++accepted;
       } else {
@@ -64,12 +77,12 @@ TEST_F(Queue, NeverExceedsItsBoundHoweverManyArriveAtOnce) {
   }
   go = true;
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(accepted, kBound + 1) << "one runs, the bound waits";
-  EXPECT_EQ(refused, kArrivals - kBound - 1);
-  backend->WaitForStepAtGate();
-  EXPECT_EQ(engine->load().queued_requests, kBound);
+  EXPECT_EQ(accepted, kBound);
+  EXPECT_EQ(refused, kArrivals - kBound);
+  WaitForQueued(kBound);
   EXPECT_EQ(engine->load().running_requests, 1);
   backend->OpenGate();
+  running->WaitForEnd();
   for (const auto& sink : sinks) {
     if (sink == nullptr) continue;
     EXPECT_EQ(sink->WaitForEnd().finish_reason(), FinishReason::kLength);
@@ -77,9 +90,9 @@ TEST_F(Queue, NeverExceedsItsBoundHoweverManyArriveAtOnce) {
   ExpectFullCapacity();
 }
 
-TEST_F(Queue, RunsRequestsOneAtATimeInTheOrderOfSubmission) {
-  StartEngine();
-  backend->CloseGate();
+TEST_F(Queue, StartsRequestsInTheOrderOfSubmission) {
+  StartEngine({.max_running_sequences = 1});
+  const auto running = HoldTheOnlySlot();
   std::mutex mutex;
   std::vector<std::string> order;
   std::vector<std::shared_ptr<RecordingSink>> sinks;
@@ -96,56 +109,78 @@ TEST_F(Queue, RunsRequestsOneAtATimeInTheOrderOfSubmission) {
   backend->OpenGate();
   for (const auto& sink : sinks) sink->WaitForEnd();
   EXPECT_EQ(order, (std::vector<std::string>{"+a", "-a", "+b", "-b", "+c", "-c", "+d", "-d"}));
-  SequenceId last = -1;
-  for (const SeenStep& step : backend->seen()) {
-    EXPECT_GE(step.sequence, last);
-    last = step.sequence;
-  }
 }
 
-TEST_F(Queue, ALiveRequestIdIsRefusedUntilTheRequestHasEnded) {
-  StartEngine();
-  backend->CloseGate();
-  const auto running = Submit(Request("running", "p", 3));
-  backend->WaitForStepAtGate();
+TEST_F(Queue, ARequestIdIsTakenFromItsTicketUntilItsRequestHasEnded) {
+  StartEngine({.max_running_sequences = 1});
+  const auto running = HoldTheOnlySlot();
   const auto queued = Submit(Request("queued", "p", 3));
-  for (const char* id : {"running", "queued"}) {
+  const auto ticket = TakeTicket("only a ticket");
+  for (const char* id : {"running", "queued", "only a ticket"}) {
     const auto refusal = TrySubmit(Request(id, "p", 3), std::make_shared<RecordingSink>());
-    ASSERT_TRUE(refusal.has_value());
+    ASSERT_TRUE(refusal.has_value()) << id;
     EXPECT_EQ(refusal->reason, RefusalReason::kDuplicateRequestId);
     EXPECT_EQ(refusal->field, "request_id");
   }
-  EXPECT_EQ(engine->load().queued_requests, 1);
   backend->OpenGate();
   running->WaitForEnd();
   queued->WaitForEnd();
   EXPECT_EQ(Run(Request("running", "p", 3))->finish_reason(), FinishReason::kLength);
 }
 
-TEST_F(Queue, ARefusedSubmissionGivesItsPlaceBack) {
-  StartEngine({.max_queued_requests = 0});
+TEST_F(Queue, ARefusedRequestGivesItsPlaceBack) {
+  StartEngine({.max_queued_requests = 1});
   for (int i = 0; i < 5; ++i) {
-    EXPECT_EQ(TrySubmit(Request("large", "p", 1000), std::make_shared<RecordingSink>())->reason,
-              RefusalReason::kRequestTooLarge);
+    EXPECT_EQ(Refused(Request("large", "p", 1000)).reason, RefusalReason::kRequestTooLarge);
   }
   EXPECT_EQ(Run(Request("fits", "p", 3))->finish_reason(), FinishReason::kLength);
 }
 
-TEST_F(Queue, WhoeverHearsTheEndFindsTheIdAndThePlaceFree) {
-  StartEngine({.max_queued_requests = 0});
-  for (int i = 0; i < 200; ++i) ASSERT_EQ(Run(Request("same", "p", 1))->finish_reason(), FinishReason::kLength);
+TEST_F(Queue, WhoeverHearsTheEndFindsTheIdThePlaceAndTheBlocksFree) {
+  StartEngine({.max_running_sequences = 1, .max_queued_requests = 1});
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_EQ(Run(Request("same", "p", 1))->finish_reason(), FinishReason::kLength);
+    ASSERT_EQ(engine->load().reserved_blocks, 0);
+    ASSERT_EQ(engine->load().running_requests, 0);
+  }
+}
+
+TEST_F(Queue, ARefusalComesWhileAStepIsInFlight) {
+  StartEngine({.max_queued_requests = 8, .policy = [](Policy* policy) { policy->classes[0].max_queued_tokens = 20; }});
+  backend->CloseGate();
+  const auto running = Submit(Request("running", "p", 3));
+  backend->WaitForStepAtGate();
+  // By the caller's thread, by admission, by the class's bound in tokens: nobody waits for the step.
+  EXPECT_EQ(Refused(Request("context", "p", 1000)).limit_name, "context_tokens");
+  const auto queued = Submit(Request("queued", "four", 14));
+  EXPECT_EQ(Refused(Request("tokens", "four", 14)).reason, RefusalReason::kQueueFull);
+  TokenizedRequest late = Request("late", "p", 2);
+  late.spec.deadline = clock.Now();
+  EXPECT_EQ(Refused(std::move(late)).reason, RefusalReason::kDeadlineExceeded);
+  EXPECT_EQ(backend->steps(), 1);
+  backend->OpenGate();
+  EXPECT_EQ(queued->WaitForEnd().finish_reason(), FinishReason::kLength);
+}
+
+TEST_F(Queue, ARefusedClassIsToldBeforeAnythingElseIsDone) {
+  StartEngine();
+  TokenizedRequest request = Request("unknown", "p", 3);
+  request.spec.service_class = 7;
+  EXPECT_EQ(TrySubmit(std::move(request), std::make_shared<RecordingSink>())->reason, RefusalReason::kUnknownClass);
 }
 
 TEST_F(Queue, LoadTellsWhatRunsWaitsAndIsHeld) {
-  StartEngine({.block_tokens = 4, .max_step_tokens = 4});
+  StartEngine({.block_tokens = 4, .max_step_tokens = 4, .max_running_sequences = 1});
   EXPECT_EQ(engine->load().reserved_blocks, 0);
   backend->CloseGate();
   const auto first = Submit(Request("first", "ten tokens", 7));
   backend->WaitForStepAtGate();
   const auto second = Submit(Request("second", "p", 3));
+  WaitForQueued(1);
   const Engine::Load load = engine->load();
   EXPECT_EQ(load.running_requests, 1);
-  EXPECT_EQ(load.queued_requests, 1);
+  EXPECT_EQ(load.classes.at(0).running_requests, 1);
+  EXPECT_EQ(load.classes.at(0).queued_requests, 1);
   EXPECT_EQ(load.held_blocks, 1);
   EXPECT_EQ(load.reserved_blocks, 4);
   backend->OpenGate();
@@ -154,11 +189,11 @@ TEST_F(Queue, LoadTellsWhatRunsWaitsAndIsHeld) {
 }
 
 TEST_F(Queue, ATicketThatWasMovedFromGivesNothingBack) {
-  StartEngine({.max_queued_requests = 0});
-  auto first = engine->TakeTicket();
+  StartEngine({.max_queued_requests = 1});
+  auto first = TakeTicket("first");
   const QueueTicket moved = std::move(std::get<QueueTicket>(first));
   { const QueueTicket empty = std::move(std::get<QueueTicket>(first)); }
-  EXPECT_TRUE(std::holds_alternative<Refusal>(engine->TakeTicket()));
+  EXPECT_TRUE(std::holds_alternative<Refusal>(TakeTicket("second")));
 }
 
 }  // namespace

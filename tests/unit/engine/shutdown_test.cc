@@ -26,7 +26,7 @@ TEST_F(Shutdown, LetsWhatRunsAndWaitsFinishAndRefusesNewcomers) {
   backend->WaitForStepAtGate();
   const auto queued = Submit(Request("queued", "p", 5));
   std::thread draining = Drain(hours(1));
-  const auto ticket = engine->TakeTicket();
+  const auto ticket = engine->TakeTicket({.request_id = "newcomer"});
   ASSERT_TRUE(std::holds_alternative<Refusal>(ticket));
   EXPECT_EQ(std::get<Refusal>(ticket).reason, RefusalReason::kDraining);
   backend->OpenGate();
@@ -37,7 +37,7 @@ TEST_F(Shutdown, LetsWhatRunsAndWaitsFinishAndRefusesNewcomers) {
 }
 
 TEST_F(Shutdown, EndsTheRestOnceItsTimeIsOver) {
-  StartEngine();
+  StartEngine({.max_running_sequences = 1});
   backend->CloseGate();
   const auto running = Submit(Request("running", "ten tokens", 5));
   backend->WaitForStepAtGate();
@@ -51,7 +51,7 @@ TEST_F(Shutdown, EndsTheRestOnceItsTimeIsOver) {
   draining.join();
   EXPECT_EQ(running->failure(), RefusalReason::kDraining);
   EXPECT_EQ(queued->failure(), RefusalReason::kDraining);
-  EXPECT_EQ(backend->seen().size(), 2U);
+  EXPECT_EQ(backend->steps(), 2);
   EXPECT_EQ(engine->load().reserved_blocks, 0);
 }
 
@@ -78,12 +78,11 @@ TEST_F(Shutdown, IsIdempotentAndTheShortestTimeoutHolds) {
 
 TEST_F(Shutdown, RefusesATicketThatWasTakenBefore) {
   StartEngine();
-  auto ticket = engine->TakeTicket();
+  auto ticket = engine->TakeTicket({.request_id = "late"});
   engine->Shutdown(hours(1));
-  const auto refusal = engine->Submit(std::move(std::get<QueueTicket>(ticket)), Request("late", "p", 5),
-                                      std::make_shared<RecordingSink>());
-  ASSERT_TRUE(refusal.has_value());
-  EXPECT_EQ(refusal->reason, RefusalReason::kDraining);
+  const auto sink = std::make_shared<RecordingSink>();
+  engine->Submit(std::move(std::get<QueueTicket>(ticket)), Request("late", "p", 5), sink);
+  EXPECT_EQ(sink->WaitForEnd().failure(), RefusalReason::kDraining);
 }
 
 TEST_F(Shutdown, TheDestructorEndsWhatIsLeft) {
@@ -115,7 +114,7 @@ TEST_F(ShutdownDeathTest, ATicketThatOutlivesTheEngineIsABug) {
   EXPECT_DEATH(
       {
         StartEngine();
-        auto ticket = engine->TakeTicket();
+        auto ticket = engine->TakeTicket({.request_id = "r"});
         engine.reset();
       },
       "a queue ticket outlives the engine");

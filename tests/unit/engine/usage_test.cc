@@ -46,11 +46,12 @@ TEST_F(Billing, AFailedRequestIsBilledForWhatItUsed) {
 }
 
 TEST_F(Billing, ARequestThatNeverRanPaysNothingButItsWait) {
-  StartEngine();
+  StartEngine({.max_running_sequences = 1});
   backend->CloseGate();
   const auto first = Submit(Request("first", "p", 2));
   backend->WaitForStepAtGate();
   const auto queued = Submit(Request("queued", "four", 2));
+  WaitForQueued(1);
   clock.Advance(seconds(7));
   engine->Cancel(TicketOf("queued"));
   backend->OpenGate();
@@ -63,9 +64,49 @@ TEST_F(Billing, ARequestThatNeverRanPaysNothingButItsWait) {
   first->WaitForEnd();
 }
 
-TEST(UsageMeter, IntegratesWhatIsHeldOverTimeAndKeepsThePeak) {
+TEST_F(Billing, SumsToTheTimeOfTheStepsHoweverManyShareThem) {
+  StartEngine({.num_blocks = 64, .block_tokens = 4, .max_step_tokens = 16, .step_time = seconds(1)});
+  backend->CloseGate();
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (int i = 0; i < 5; ++i) sinks.push_back(Submit(Request(std::to_string(i), std::string(3 + i, 'p'), 4 + i)));
+  backend->OpenGate();
+  double accelerator_seconds = 0.0;
+  for (const auto& sink : sinks) {
+    accelerator_seconds += sink->WaitForEnd().Only<Completed>()->usage.accelerator_seconds;
+  }
+  EXPECT_NEAR(accelerator_seconds, static_cast<double>(backend->steps()), 1e-6);
+}
+
+TEST_F(Billing, AChoiceThatEndsIsPaidForNoLonger) {
+  StartEngine({.block_tokens = 4, .max_step_tokens = 16, .step_time = seconds(1)});
+  backend->set_next_token_of_choice([](std::int32_t choice, std::span<const TokenId> output) {
+    return choice == 1 && output.size() == 1 ? FakeTokenizer::kEos : 'a';
+  });
+  TokenizedRequest request = Request("group", "four", 9);  // T = 12: one shared block, two more each
+  request.spec.sampling.n = 2;
+  const auto sink = Run(std::move(request));
+  const Usage usage = sink->Only<Completed>()->usage;
+  EXPECT_EQ(usage.reserved_blocks, 5);
+  // Five blocks until the second token, then three, for nine steps in all.
+  EXPECT_DOUBLE_EQ(usage.kv_block_seconds, 5 * 2 + 3 * 7);
+  EXPECT_EQ(usage.output_tokens, 9 + 2);
+}
+
+TEST_F(Billing, TellsWhatWasFoundComputed) {
+  StartEngine({.block_tokens = 4, .max_step_tokens = 16});
+  EXPECT_EQ(Run(Request("first", "ten tokens", 2))->Only<Completed>()->usage.cached_tokens, 0);
+  const auto again = Run(Request("again", "ten tokens", 2));
+  EXPECT_EQ(again->Only<Admitted>()->cached_tokens, 8);
+  EXPECT_EQ(again->Only<Completed>()->usage.cached_tokens, 8);
+  EXPECT_EQ(again->Only<Completed>()->usage.reserved_blocks, 3) << "hits lower no reservation";
+}
+
+TEST(UsageMeter, IntegratesWhatIsHeldAndReservedOverTimeAndKeepsThePeak) {
   const TimePoint start{};
-  UsageMeter meter(3, 9, start - seconds(1), start);
+  UsageMeter meter(3, start - seconds(1));
+  EXPECT_EQ(meter.At(start).queue_time, seconds(1));
+  EXPECT_DOUBLE_EQ(meter.At(start).kv_block_seconds, 0.0);
+  meter.Start(9, 0, start);
   meter.SetHeldBlocks(2, start + seconds(1));
   meter.SetHeldBlocks(5, start + seconds(3));
   meter.SetHeldBlocks(1, start + seconds(4));
@@ -74,6 +115,22 @@ TEST(UsageMeter, IntegratesWhatIsHeldOverTimeAndKeepsThePeak) {
   EXPECT_EQ(usage.peak_blocks, 5);
   EXPECT_DOUBLE_EQ(usage.kv_block_seconds, 90);
   EXPECT_DOUBLE_EQ(meter.At(start + seconds(10)).held_block_seconds, usage.held_block_seconds) << "asking is free";
+}
+
+TEST(UsageMeter, CountsNothingWhileTheRequestIsParked) {
+  const TimePoint start{};
+  UsageMeter meter(3, start);
+  meter.Start(4, 2, start);
+  meter.SetHeldBlocks(3, start);
+  meter.Park(start + seconds(2));
+  meter.Start(3, 1, start + seconds(50));
+  const Usage usage = meter.At(start + seconds(51));
+  EXPECT_DOUBLE_EQ(usage.kv_block_seconds, 4 * 2 + 3 * 1);
+  EXPECT_DOUBLE_EQ(usage.held_block_seconds, 3 * 2);
+  EXPECT_EQ(usage.preemptions, 1);
+  EXPECT_EQ(usage.reserved_blocks, 4) << "what it was admitted with";
+  EXPECT_EQ(usage.cached_tokens, 2);
+  EXPECT_EQ(usage.queue_time, seconds(0));
 }
 
 }  // namespace

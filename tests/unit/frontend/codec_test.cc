@@ -15,16 +15,18 @@ namespace berth {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::StartsWith;
 
-constexpr RequestLimits kLimits{.default_output_tokens = 256,
-                                .max_stop_strings = 3,
-                                .max_stop_string_bytes = 8,
-                                .max_logit_bias = 2,
-                                .max_logprobs = 20,
-                                .max_request_id_bytes = 128};
+const RequestLimits kLimits{.default_class = "normal",
+                            .default_output_tokens = 256,
+                            .max_stop_strings = 3,
+                            .max_stop_string_bytes = 8,
+                            .max_logit_bias = 2,
+                            .max_logprobs = 20,
+                            .max_request_id_bytes = 128};
 constexpr std::int32_t kContextTokens = 64;
 const TimePoint kArrival = TimePoint(std::chrono::hours(5));
 
@@ -38,7 +40,7 @@ class CodecTest : public testing::Test {
 
   std::variant<GenerateSpec, Refusal> Decode(v1::GenerateRequest request, TimePoint call_deadline = kNoDeadline) const {
     std::string id = codec_.ResolveRequestId(request);
-    return codec_.Decode(std::move(request), std::move(id), kArrival, call_deadline);
+    return codec_.Decode(std::move(request), std::move(id), kArrival, call_deadline, policy_);
   }
   GenerateSpec Accept(const v1::GenerateRequest& request, TimePoint call_deadline = kNoDeadline) const {
     auto decoded = Decode(request, call_deadline);
@@ -73,6 +75,15 @@ class CodecTest : public testing::Test {
     EXPECT_FALSE(refusal.retry_after.has_value());
   }
 
+  static Policy Classes() {
+    Policy policy;
+    for (const char* name : {"gone", "batch", "normal"}) policy.classes.emplace_back().name = name;
+    policy.classes[0].removed = true;
+    policy.tenants.emplace_back().name = "default";
+    return policy;
+  }
+
+  Policy policy_ = Classes();
   test::FakeTokenizer tokenizer_{{"twelve bytes"}};
   Codec codec_{kLimits, "tiny", kContextTokens, &tokenizer_};
 };
@@ -116,13 +127,15 @@ TEST_F(CodecTest, EveryFieldArrivesInTheSpec) {
     r->set_request_id("id 7~");
     r->set_model("tiny");
     r->set_parse_special_tokens(true);
+    r->set_service_class("batch");
+    r->set_tenant("default");
     v1::Sampling& sampling = *r->mutable_sampling();
     sampling.set_temperature(0.0F);
     sampling.set_top_k(40);
     sampling.set_top_p(0.5F);
     sampling.set_min_p(0.25F);
     sampling.set_seed(std::numeric_limits<std::uint64_t>::max());
-    sampling.set_n(1);
+    sampling.set_n(7);
     sampling.set_repetition_penalty(1.5F);
     sampling.set_presence_penalty(-2.0F);
     sampling.set_frequency_penalty(2.0F);
@@ -144,6 +157,9 @@ TEST_F(CodecTest, EveryFieldArrivesInTheSpec) {
   });
   EXPECT_EQ(spec.request_id, "id 7~");
   EXPECT_TRUE(spec.parse_special_tokens);
+  EXPECT_EQ(spec.service_class, 1);
+  EXPECT_EQ(spec.tenant, 0);
+  EXPECT_EQ(spec.sampling.n, 7);
   EXPECT_EQ(spec.sampling.temperature, 0.0F);
   EXPECT_EQ(spec.sampling.top_k, 40);
   EXPECT_EQ(spec.sampling.top_p, 0.5F);
@@ -337,15 +353,23 @@ TEST_F(CodecTest, LogprobCountsAreBounded) {
 }
 
 TEST_F(CodecTest, WhatIsNotServedYetIsRefusedByNameAndNeverIgnored) {
-  const auto expect = [this](const std::string& field, const std::function<void(v1::GenerateRequest*)>& change) {
-    const Refusal refusal = RefuseWith(change);
-    EXPECT_EQ(refusal.reason, RefusalReason::kUnimplemented) << field;
-    EXPECT_EQ(refusal.field, field);
-    EXPECT_THAT(refusal.message, StartsWith(field));
-  };
-  expect("service_class", [](auto* r) { r->set_service_class("batch"); });
-  expect("tenant", [](auto* r) { r->set_tenant("acme"); });
-  expect("sampling.n", [](auto* r) { r->mutable_sampling()->set_n(2); });
+  const Refusal refusal = RefuseWith([](auto* r) { r->set_tenant("acme"); });
+  EXPECT_EQ(refusal.reason, RefusalReason::kUnimplemented);
+  EXPECT_EQ(refusal.field, "tenant");
+  EXPECT_THAT(refusal.message, StartsWith("tenant"));
+}
+
+TEST_F(CodecTest, AnUnnamedClassIsTheDefaultAndAnUnknownOneIsRefusedWithThoseThereAre) {
+  EXPECT_EQ(Accept(Minimal()).service_class, 2);
+  for (const std::string name : {"other", "gone", "Batch"}) {
+    const Refusal refusal = RefuseWith([&](auto* r) { r->set_service_class(name); });
+    EXPECT_EQ(refusal.reason, RefusalReason::kUnknownClass);
+    EXPECT_EQ(refusal.field, "service_class");
+    EXPECT_THAT(refusal.message, HasSubstr("'" + name + "'"));
+    EXPECT_THAT(refusal.message, EndsWith("one of batch, normal"));
+  }
+  const Refusal refusal = RefuseWith([](auto* r) { r->set_service_class(std::string(3000, 'x')); });
+  EXPECT_LT(refusal.message.size(), 300U) << "a caller's text is repeated in bounds";
 }
 
 TEST_F(CodecTest, FewerThanOneChoiceIsMalformed) {

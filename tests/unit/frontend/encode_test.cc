@@ -21,6 +21,8 @@ TEST(EncodeTest, UsageArrivesInFull) {
   usage.prefill_time = std::chrono::nanoseconds(2);
   usage.decode_time = std::chrono::seconds(3);
   usage.time_to_first_token = std::chrono::seconds(4);
+  usage.preemptions = 9;
+  usage.recomputed_tokens = 10;
   v1::Usage out;
   EncodeUsage(usage, &out);
   EXPECT_EQ(out.prompt_tokens(), 1);
@@ -36,6 +38,8 @@ TEST(EncodeTest, UsageArrivesInFull) {
   EXPECT_EQ(out.prefill_time().nanos(), 2);
   EXPECT_EQ(out.decode_time().seconds(), 3);
   EXPECT_EQ(out.time_to_first_token().seconds(), 4);
+  EXPECT_EQ(out.preemptions(), 9);
+  EXPECT_EQ(out.recomputed_tokens(), 10);
 }
 
 TEST(EncodeTest, TimeToFirstTokenIsAbsentWithoutAToken) {
@@ -46,7 +50,7 @@ TEST(EncodeTest, TimeToFirstTokenIsAbsentWithoutAToken) {
 
 TEST(EncodeTest, PiecesAreBytesAndControlTokensAreSpelled) {
   const test::FakeTokenizer tokenizer;
-  const EventEncoder encoder(&tokenizer, OutputSpec());
+  const EventEncoder encoder(&tokenizer, OutputSpec(), "batch");
   v1::Completed out;
   encoder.Encode(
       Completed{{}, {{0xC3, -0.5F, {{test::FakeTokenizer::kEos, -0.25F}}}, {tokenizer.vocab_size(), -9.0F, {}}}}, &out);
@@ -63,7 +67,7 @@ TEST(EncodeTest, PiecesAreBytesAndControlTokensAreSpelled) {
 
 TEST(EncodeTest, StopMatchesSayWhatEndedTheChoice) {
   const test::FakeTokenizer tokenizer;
-  const EventEncoder encoder(&tokenizer, OutputSpec());
+  const EventEncoder encoder(&tokenizer, OutputSpec(), "batch");
   const auto encode = [&](FinishReason reason, decltype(Finished::stop_match) match) {
     v1::Finished out;
     encoder.Encode(Finished{2, reason, std::move(match)}, &out);

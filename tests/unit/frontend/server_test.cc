@@ -20,6 +20,7 @@
 #include "fakes/fake_backend.h"
 #include "fakes/fake_clock.h"
 #include "fakes/fake_tokenizer.h"
+#include "fakes/queuing_policy.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -39,8 +40,17 @@ class ServerTest : public testing::Test {
  protected:
   explicit ServerTest(test::NextToken next_token = test::HashedLetter)
       : backend_(Info(), std::move(next_token)),
-        engine_(std::make_unique<Engine>(EngineOptions{.max_queued_requests = 2, .max_context_tokens = kContextTokens},
-                                         &backend_, &tokenizer_, &clock_)) {}
+        engine_(std::make_unique<Engine>(MakeEngineOptions(), &backend_, &tokenizer_, &clock_)) {}
+
+  // Two sequences may run and two requests wait.
+  EngineOptions MakeEngineOptions() const {
+    EngineOptions options;
+    options.max_context_tokens = kContextTokens;
+    options.policy = test::QueuingPolicy(Info().pool, 2, Info().max_step_tokens, 2);
+    options.calibration_steps = 0;
+    options.probe_interval = std::chrono::hours(1);
+    return options;
+  }
 
   void SetUp() override {
     absl::StatusOr<std::unique_ptr<GrpcServer>> server =
@@ -68,7 +78,8 @@ class ServerTest : public testing::Test {
     options.listen_address = "127.0.0.1:0";
     options.max_message_bytes = 1 << 20;
     options.write_timeout = std::chrono::seconds(10);
-    options.limits = {.default_output_tokens = 8,
+    options.limits = {.default_class = "",
+                      .default_output_tokens = 8,
                       .max_stop_strings = 4,
                       .max_stop_string_bytes = 16,
                       .max_logit_bias = 8,
@@ -238,6 +249,61 @@ TEST_F(ServerTest, AStreamSaysTheSameAsTheUnaryCall) {
   EXPECT_TRUE(Trailer(context, "berth-usage-bin").has_value());
 }
 
+TEST_F(ServerTest, SeveralChoicesComeInOneAnswer) {
+  v1::GenerateRequest request = Request("Hello", 6);
+  request.mutable_sampling()->set_n(2);
+  request.mutable_output()->set_prompt_logprobs(0);
+  v1::GenerateResponse unary;
+  ASSERT_TRUE(Generate(request, &unary).ok());
+  ASSERT_EQ(unary.choices_size(), 2);
+  for (int q = 0; q < 2; ++q) {
+    EXPECT_EQ(unary.choices(q).index(), q);
+    EXPECT_EQ(unary.choices(q).text().size(), 6U);
+    EXPECT_EQ(unary.choices(q).finish_reason(), v1::FINISH_REASON_LENGTH);
+  }
+  EXPECT_EQ(unary.prompt_logprobs_size(), 4);
+  EXPECT_EQ(unary.usage().output_tokens(), 12);
+
+  grpc::ClientContext context;
+  auto reader = stub_->GenerateStream(&context, request);
+  std::map<std::int32_t, std::string> texts;
+  int finished = 0;
+  for (v1::GenerateStreamResponse message; reader->Read(&message);) {
+    for (const auto& delta : message.tokens().deltas()) texts[delta.index()] += delta.text();
+    if (message.has_finished()) ++finished;
+  }
+  ASSERT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(finished, 2);
+  EXPECT_EQ(texts[0], unary.choices(0).text());
+  EXPECT_EQ(texts[1], unary.choices(1).text());
+}
+
+TEST_F(ServerTest, MoreChoicesThanTheServerRunsAreInvalid) {
+  v1::GenerateRequest request = Request("Hello");
+  request.mutable_sampling()->set_n(3);
+  const grpc::Status status = Generate(request);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(ReasonOf(status), "INVALID_REQUEST");
+  EXPECT_EQ(Detail<google::rpc::BadRequest>(status)->field_violations(0).field(), "sampling.n");
+}
+
+TEST_F(ServerTest, TheClassIsToldAndAnUnknownOneIsRefused) {
+  v1::GenerateRequest request = Request("Hello");
+  request.set_service_class("only");
+  grpc::ClientContext context;
+  auto reader = stub_->GenerateStream(&context, request);
+  v1::GenerateStreamResponse message;
+  ASSERT_TRUE(reader->Read(&message));
+  EXPECT_EQ(message.admitted().service_class(), "only");
+  while (reader->Read(&message)) {
+  }
+  ASSERT_TRUE(reader->Finish().ok());
+  request.set_service_class("other");
+  const grpc::Status status = Generate(request);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(ReasonOf(status), "UNKNOWN_CLASS");
+}
+
 TEST_F(ServerTest, TheSeedInUseIsTold) {
   v1::GenerateRequest request = Request("Hello");
   request.mutable_sampling()->set_seed(1234567890123456789ULL);
@@ -291,6 +357,7 @@ TEST_F(ServerTest, TheRequestBeyondTheQueuesBoundIsRefusedAndMayComeBack) {
   std::vector<Held> held;
   held.push_back(StartHeld("running"));
   backend_.WaitForStepAtGate();
+  // The class has two places for those who wait, also for a second sequence that could run in the next step.
   for (int i = 0; i < 2; ++i) held.push_back(StartHeld("queued-" + std::to_string(i)));
   while (engine_->load().queued_requests < 2) std::this_thread::yield();
 
@@ -299,10 +366,10 @@ TEST_F(ServerTest, TheRequestBeyondTheQueuesBoundIsRefusedAndMayComeBack) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(ReasonOf(status), "QUEUE_FULL");
   const auto metadata = Detail<google::rpc::ErrorInfo>(status)->metadata();
-  EXPECT_EQ(metadata.at("limitName"), "max_queued_requests");
+  EXPECT_EQ(metadata.at("limitName"), "queue.max_requests");
   EXPECT_EQ(metadata.at("limitRequests"), "2");
   EXPECT_TRUE(Detail<google::rpc::RetryInfo>(status).has_value());
-  EXPECT_GE(std::stoi(Trailer(context, "grpc-retry-pushback-ms").value_or("0")), 1000);
+  EXPECT_GE(std::stoi(Trailer(context, "grpc-retry-pushback-ms").value_or("0")), 100);
 
   backend_.OpenGate();
   for (Held& request : held) EXPECT_TRUE(request.status.get().ok());
@@ -628,11 +695,11 @@ TEST_F(SlowReaderTest, AReaderWhoDoesNotReadLosesTheStreamAndNobodyElseWaits) {
     backend_.LetOneStepGo();
   }
   backend_.WaitForStepAtGate();
-  clock_.Advance(std::chrono::seconds(11));
-  // The request goes on until the server takes the stream away.
+  // Time goes by, and the request goes on until the server takes the stream away. Not so fast that it is through by then.
   while (engine_->load().running_requests > 0) {
+    clock_.Advance(std::chrono::seconds(1));
     backend_.LetOneStepGo();
-    std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   while (reader->Read(&message)) {
     EXPECT_FALSE(message.has_completed());

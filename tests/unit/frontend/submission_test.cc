@@ -13,16 +13,18 @@
 #include "fakes/fake_backend.h"
 #include "fakes/fake_clock.h"
 #include "fakes/fake_tokenizer.h"
+#include "fakes/queuing_policy.h"
 
 namespace berth {
 namespace {
 
-constexpr RequestLimits kLimits{.default_output_tokens = 4,
-                                .max_stop_strings = 1,
-                                .max_stop_string_bytes = 1,
-                                .max_logit_bias = 1,
-                                .max_logprobs = 1,
-                                .max_request_id_bytes = 128};
+const RequestLimits kLimits{.default_class = "",
+                            .default_output_tokens = 4,
+                            .max_stop_strings = 1,
+                            .max_stop_string_bytes = 1,
+                            .max_logit_bias = 1,
+                            .max_logprobs = 1,
+                            .max_request_id_bytes = 128};
 
 BackendInfo SmallBackend(std::int32_t vocab_size) {
   return {.name = "fake",
@@ -88,7 +90,12 @@ class SubmissionTest : public testing::Test {
   test::FakeClock clock_;
   test::FakeTokenizer tokenizer_;
   test::FakeBackend backend_{SmallBackend(tokenizer_.vocab_size())};
-  Engine engine_{{.max_queued_requests = 2, .max_context_tokens = 32}, &backend_, &tokenizer_, &clock_};
+  Engine engine_{{.max_context_tokens = 32,
+                  .policy = test::QueuingPolicy(backend_.info().pool, 4, backend_.info().max_step_tokens, 2),
+                  .calibration_steps = 0},
+                 &backend_,
+                 &tokenizer_,
+                 &clock_};
   Codec codec_{kLimits, "tiny", 32, &tokenizer_};
   TokenizerPool pool_{1, 4};
   FrontendParts parts_{&engine_, &tokenizer_, &clock_, &codec_, &pool_};
@@ -137,7 +144,7 @@ TEST_F(SubmissionTest, PlacesAreCountedWhileTheTokenizerIsBusyAndComeBackWithACa
     submissions.push_back(Start(Spec(id), sinks.back()));
   };
   // However many places the engine gives, they end while nothing is tokenized.
-  while (sinks.empty() || !std::holds_alternative<Refusal>(engine_.TakeTicket())) {
+  while (sinks.empty() || !std::holds_alternative<Refusal>(engine_.TakeTicket({.request_id = "probe"}))) {
     ASSERT_LT(sinks.size(), 10U);
     start("r" + std::to_string(sinks.size()));
   }

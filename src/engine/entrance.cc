@@ -1,0 +1,125 @@
+#include "engine/entrance.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "engine/refusals.h"
+
+namespace berth {
+
+namespace {
+
+// However soon a place may be free: those who are refused together must not all be back at once.
+constexpr Duration kLeastRetryAfter = std::chrono::milliseconds(100);
+
+}  // namespace
+
+Entrance::Entrance(const Policy& policy) : desk_(policy) {
+  for (ClassId c = 0; c < std::ssize(policy.classes); ++c) desk_.SetRetryAfter(c, kLeastRetryAfter);
+}
+
+std::variant<TicketNumber, Refusal> Entrance::Enter(const TicketRequest& request) {
+  Arrival arrival;
+  arrival.service_class = request.service_class;
+  arrival.tenant = request.tenant;
+  arrival.n = request.n;
+  arrival.least_prompt_tokens = request.least_prompt_tokens;
+  std::pair<TenantId, std::string> id(request.tenant, request.request_id);
+  const std::lock_guard lock(mutex_);
+  const auto place = live_ids_.lower_bound(id);
+  arrival.duplicate_id = place != live_ids_.end() && *place == id;
+  if (draining_) return Draining();
+  if (std::optional<Refusal> refusal = desk_.Enter(arrival)) return *std::move(refusal);
+  const TicketNumber number = next_ticket_++;
+  tickets_[number] = {.service_class = request.service_class, .id = live_ids_.emplace_hint(place, std::move(id))};
+  return number;
+}
+
+void Entrance::GiveBack(TicketNumber ticket) {
+  const std::lock_guard lock(mutex_);
+  const auto it = tickets_.find(ticket);
+  BERTH_CHECK(it != tickets_.end());
+  desk_.Leave(it->second.service_class);
+  ForgetLocked(it);
+}
+
+void Entrance::ForgetLocked(Tickets::iterator ticket) {
+  live_ids_.erase(ticket->second.id);
+  tickets_.erase(ticket);
+}
+
+bool Entrance::MarkCancelled(TicketNumber ticket) {
+  const std::lock_guard lock(mutex_);
+  const auto it = tickets_.find(ticket);
+  return it != tickets_.end() && !std::exchange(it->second.cancelled, true);
+}
+
+bool Entrance::IsCancelled(TicketNumber ticket) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = tickets_.find(ticket);
+  return it != tickets_.end() && it->second.cancelled;
+}
+
+void Entrance::StartDraining() {
+  const std::lock_guard lock(mutex_);
+  draining_ = true;
+}
+
+bool Entrance::draining() const {
+  const std::lock_guard lock(mutex_);
+  return draining_;
+}
+
+void Entrance::NoteSubmitted() {
+  const std::lock_guard lock(mutex_);
+  ++unfinished_;
+}
+
+void Entrance::NoteOver() {
+  const std::lock_guard lock(mutex_);
+  if (--unfinished_ == 0) all_over_.notify_all();
+}
+
+void Entrance::WaitUntilAllOver() {
+  std::unique_lock lock(mutex_);
+  all_over_.wait(lock, [this] { return unfinished_ == 0; });
+}
+
+std::int64_t Entrance::live_tickets() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<std::int64_t>(tickets_.size());
+}
+
+void Entrance::Apply(std::span<const Change> changes, std::span<const Duration> retry_after) {
+  const std::lock_guard lock(mutex_);
+  for (const Change& change : changes) {
+    const auto it = tickets_.find(change.ticket);
+    BERTH_CHECK(it != tickets_.end());
+    const ClassId c = it->second.service_class;
+    switch (change.kind) {
+      case Change::Kind::kStarted:
+        desk_.Leave(c);
+        break;
+      case Change::Kind::kParked:
+        desk_.Park(c);
+        break;
+      case Change::Kind::kEndedWaiting:
+        desk_.Leave(c);
+        ForgetLocked(it);
+        break;
+      case Change::Kind::kEndedRunning:
+        ForgetLocked(it);
+        break;
+    }
+  }
+  for (ClassId c = 0; c < std::ssize(retry_after); ++c) {
+    desk_.SetRetryAfter(c, std::max(kLeastRetryAfter, retry_after[static_cast<std::size_t>(c)]));
+  }
+}
+
+void Entrance::SetPolicy(const Policy& policy) {
+  const std::lock_guard lock(mutex_);
+  desk_.SetPolicy(policy);
+}
+
+}  // namespace berth

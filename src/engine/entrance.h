@@ -1,0 +1,85 @@
+// Who may stand in a queue, and which request ids are taken: what a newcomer asks before anything else is done for it.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+
+#include "admission/entry_desk.h"
+#include "berth/admission.h"
+#include "berth/clock.h"
+#include "berth/policy.h"
+#include "engine/ticket.h"
+
+namespace berth {
+
+// As Engine::TakeTicket.
+struct TicketRequest {
+  std::string request_id;
+  ClassId service_class = 0;  // an index outside the policy = a class nobody knows
+  TenantId tenant = 0;
+  std::int32_t n = 1;
+  std::int64_t least_prompt_tokens = 1;  // bytes of text ÷ the longest token
+};
+
+// Thread-safe; one lock, held for microseconds and never while anything is planned or computed.
+//
+// A ticket is *live*, and its request id taken, from Enter until it is given back or its request has ended; it has a
+// place in its class's queue while its request does not run. A request is *unfinished* from NoteSubmitted until
+// NoteOver: its last event may still be on its way.
+class Entrance {
+ public:
+  explicit Entrance(const Policy& policy);
+
+  // --- Callers' threads.
+  std::variant<TicketNumber, Refusal> Enter(const TicketRequest& request);
+  // The ticket was not used.
+  void GiveBack(TicketNumber ticket);
+  // True the first time, for a live ticket: however often a request is cancelled, the engine's thread hears of it once.
+  bool MarkCancelled(TicketNumber ticket);
+  bool IsCancelled(TicketNumber ticket) const;
+  void StartDraining();
+  bool draining() const;
+  void NoteSubmitted();
+  void NoteOver();
+  void WaitUntilAllOver();
+  std::int64_t live_tickets() const;
+
+  // --- The engine's thread.
+  struct Change {
+    enum class Kind : std::uint8_t { kStarted, kParked, kEndedWaiting, kEndedRunning };
+    TicketNumber ticket = 0;
+    Kind kind = Kind::kStarted;
+  };
+  // What the last turn decided, and when to come back for those who are refused a class's queue.
+  void Apply(std::span<const Change> changes, std::span<const Duration> retry_after);
+  void SetPolicy(const Policy& policy);
+
+ private:
+  struct Ticket {
+    ClassId service_class = 0;
+    std::set<std::pair<TenantId, std::string>>::iterator id;
+    bool cancelled = false;
+  };
+  using Tickets = std::unordered_map<TicketNumber, Ticket>;
+
+  void ForgetLocked(Tickets::iterator ticket);
+
+  mutable std::mutex mutex_;
+  std::condition_variable all_over_;
+  // Guarded by mutex_:
+  EntryDesk desk_;
+  Tickets tickets_;
+  std::set<std::pair<TenantId, std::string>> live_ids_;
+  TicketNumber next_ticket_ = 0;
+  std::int64_t unfinished_ = 0;
+  bool draining_ = false;
+};
+
+}  // namespace berth

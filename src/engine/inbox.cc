@@ -1,0 +1,98 @@
+#include "engine/inbox.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace berth {
+
+void Mail::Clear() {
+  submitted.clear();
+  cancelled.clear();
+  stopped.clear();
+  policy.reset();
+  drain_until.reset();
+  step_done = false;
+  stop = false;
+}
+
+bool Inbox::Submit(std::unique_ptr<LiveRequest>* request) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (drain_until_.has_value()) return false;
+    mail_.submitted.push_back(std::move(*request));
+    unread_ = true;
+  }
+  arrived_.notify_one();
+  return true;
+}
+
+void Inbox::Cancel(TicketNumber ticket) {
+  {
+    const std::lock_guard lock(mutex_);
+    mail_.cancelled.push_back(ticket);
+    unread_ = true;
+  }
+  arrived_.notify_one();
+}
+
+void Inbox::StopChoice(ChoiceName choice) {
+  {
+    const std::lock_guard lock(mutex_);
+    mail_.stopped.push_back(choice);
+    unread_ = true;
+  }
+  arrived_.notify_one();
+}
+
+void Inbox::SetPolicy(Policy policy) {
+  {
+    const std::lock_guard lock(mutex_);
+    mail_.policy = std::move(policy);
+    unread_ = true;
+  }
+  arrived_.notify_one();
+}
+
+void Inbox::Drain(TimePoint until) {
+  {
+    const std::lock_guard lock(mutex_);
+    drain_until_ = std::min(drain_until_.value_or(until), until);
+    unread_ = true;
+  }
+  arrived_.notify_one();
+}
+
+void Inbox::NoteStepDone() {
+  {
+    const std::lock_guard lock(mutex_);
+    mail_.step_done = true;
+    unread_ = true;
+  }
+  arrived_.notify_one();
+}
+
+void Inbox::Stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    unread_ = true;
+  }
+  arrived_.notify_one();
+}
+
+void Inbox::WaitAndTake(std::optional<Duration> timeout, Mail* mail) {
+  mail->Clear();
+  std::unique_lock lock(mutex_);
+  const auto arrived = [this] { return unread_; };
+  if (!timeout.has_value()) {
+    arrived_.wait(lock, arrived);
+  } else if (*timeout > Duration::zero()) {
+    arrived_.wait_for(lock, *timeout, arrived);
+  }
+  std::swap(*mail, mail_);
+  mail->drain_until = drain_until_;
+  mail->stop = stop_;
+  unread_ = false;
+}
+
+}  // namespace berth

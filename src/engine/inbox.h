@@ -1,0 +1,62 @@
+// What waits for the engine's thread, and where that thread waits.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "berth/clock.h"
+#include "berth/policy.h"
+#include "engine/live_request.h"
+#include "engine/ticket.h"
+
+namespace berth {
+
+// Taken whole, in one go.
+struct Mail {
+  std::vector<std::unique_ptr<LiveRequest>> submitted;
+  std::vector<TicketNumber> cancelled;
+  std::vector<ChoiceName> stopped;  // by a stop string
+  std::optional<Policy> policy;     // the newest
+  std::optional<TimePoint> drain_until;
+  bool step_done = false;
+  bool stop = false;
+
+  // Keeps the memory.
+  void Clear();
+};
+
+// Thread-safe. Bounded by the tickets: each is submitted once, cancelled once, and each of its choices stopped once.
+class Inbox {
+ public:
+  // --- Any thread.
+  // False after Drain: the request is left as it was.
+  bool Submit(std::unique_ptr<LiveRequest>* request);
+  void Cancel(TicketNumber ticket);
+  void StopChoice(ChoiceName choice);
+  void SetPolicy(Policy policy);
+  // No more requests; at `until` the rest must end. Of several calls the earliest `until` holds.
+  void Drain(TimePoint until);
+  // The step in flight is done: Await would not wait.
+  void NoteStepDone();
+  // The engine's thread ends once nothing is live.
+  void Stop();
+
+  // --- The engine's thread.
+  // Waits until there is mail, at most `timeout` where one is given, and takes it all. `mail` is overwritten; its
+  // memory is what the next mail is gathered in.
+  void WaitAndTake(std::optional<Duration> timeout, Mail* mail);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  // Guarded by mutex_:
+  Mail mail_;
+  std::optional<TimePoint> drain_until_;
+  bool stop_ = false;
+  bool unread_ = false;
+};
+
+}  // namespace berth

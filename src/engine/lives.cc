@@ -1,0 +1,142 @@
+// How requests start, wait again and end.
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/refusals.h"
+#include "engine/step_loop.h"
+
+namespace berth {
+
+using Phase = LiveRequest::Phase;
+using Change = Entrance::Change;
+
+// The scheduler has carried the plan out; this is what it means for the requests' callers.
+void StepLoop::Digest(const AdmissionPlan& plan, TimePoint now) {
+  for (const AdmissionPlan::Ending& ending : plan.end) EndByPlan(ending, now);
+  for (const AdmissionPlan::Ending& ending : plan.too_often) EndByPlan(ending, now);
+  for (const RequestKey key : plan.preempt) Park(key, now);
+  for (const AdmissionPlan::Start& start : plan.admit) Start(start, now);
+}
+
+void StepLoop::Start(const AdmissionPlan::Start& start, TimePoint now) {
+  LiveRequest* request = live_.at(start.key).get();
+  ClassLoad& c = load_.classes[Index(request->service_class())];
+  --(start.resumed ? c.parked_requests : c.queued_requests);
+  --(start.resumed ? load_.parked_requests : load_.queued_requests);
+  EnterRunning(request);
+  changes_.push_back({request->facts->ticket, Change::Kind::kStarted});
+  const std::int64_t cached_tokens = scheduler_->CachedTokens(start.key);
+  request->meter.Start(start.reserved_blocks, cached_tokens, now);
+  if (start.resumed) return;
+  const RequestFacts& facts = *request->facts;
+  AddRecord(OutputRecord::Kind::kAdmitted, request).admitted =
+      std::make_unique<Admitted>(Admitted{.request_id = facts.spec.request_id,
+                                          .reserved_blocks = start.reserved_blocks,
+                                          .queue_time = request->meter.queue_time(now),
+                                          .max_output_tokens = facts.demand.max_output_tokens,
+                                          .seed = facts.spec.sampling.seed,
+                                          .prompt_tokens = facts.demand.prompt_tokens,
+                                          .cached_tokens = cached_tokens});
+}
+
+void StepLoop::Park(RequestKey key, TimePoint now) {
+  const auto found = live_.find(key);
+  if (found == live_.end()) return;  // preempted once too often
+  LiveRequest* request = found->second.get();
+  LeaveRunning(request);
+  request->phase = Phase::kParked;
+  request->meter.Park(now);
+  ++load_.parked_requests;
+  ++load_.classes[Index(request->service_class())].parked_requests;
+  changes_.push_back({request->facts->ticket, Change::Kind::kParked});
+}
+
+void StepLoop::EndByPlan(const AdmissionPlan::Ending& ending, TimePoint now) {
+  LiveRequest* request = live_.at(ending.key).get();
+  std::optional<Refusal> refusal = ending.refusal;
+  switch (ending.refusal.reason) {
+    case RefusalReason::kDraining:
+      refusal = Draining();
+      break;
+    case RefusalReason::kBackendFault:
+      refusal = BackendFault(fault_);
+      break;
+    case RefusalReason::kDeadlineExceeded:
+      // What there is by then is an answer, where the caller said so.
+      if (request->meter.has_token() && request->facts->spec.partial_at_deadline) refusal.reset();
+      break;
+    default:
+      break;
+  }
+  End(request, std::move(refusal), now);
+}
+
+void StepLoop::EndChoice(LiveRequest* request, std::int32_t choice, TimePoint now) {
+  request->choices[Index(choice)].ended = true;
+  if (--request->live_choices > 0) {
+    scheduler_->EndChoice(request->key, choice, admission_.BlocksAfterEndChoice(request->key), &released_);
+    request->meter.SetReservedBlocks(admission_.EndChoice(request->key, released_, now), now);
+    return;
+  }
+  std::int64_t tokens = request->facts->demand.prompt_tokens;
+  for (const LiveRequest::Choice& c : request->choices) tokens += c.output_tokens;
+  scheduler_->Remove(request->key);
+  admission_.Finish(request->key, now, tokens);
+  End(request, std::nullopt, now);
+}
+
+// The core knows it no more.
+void StepLoop::End(LiveRequest* request, std::optional<Refusal> refusal, TimePoint now) {
+  ClassLoad& c = load_.classes[Index(request->service_class())];
+  switch (request->phase) {
+    case Phase::kRunning:
+      LeaveRunning(request);
+      break;
+    case Phase::kWaiting:
+      --load_.queued_requests;
+      --c.queued_requests;
+      break;
+    case Phase::kParked:
+      --load_.parked_requests;
+      --c.parked_requests;
+      break;
+  }
+  const bool ran = request->phase == Phase::kRunning;
+  changes_.push_back({request->facts->ticket, ran ? Change::Kind::kEndedRunning : Change::Kind::kEndedWaiting});
+  by_ticket_.erase(request->facts->ticket);
+  SendEnd(request, std::move(refusal), now);
+  live_.erase(request->key);
+}
+
+void StepLoop::SendEnd(LiveRequest* request, std::optional<Refusal> refusal, TimePoint now) {
+  OutputRecord& record = AddRecord(OutputRecord::Kind::kEnd, request);
+  record.end = std::make_unique<RequestEnd>(RequestEnd{
+      .request = std::move(request->output), .usage = request->meter.At(now), .refusal = std::move(refusal)});
+}
+
+void StepLoop::EnterRunning(LiveRequest* request) {
+  request->phase = Phase::kRunning;
+  request->running_index = running_.size();
+  running_.push_back(request);
+  ++load_.running_requests;
+  ++load_.classes[Index(request->service_class())].running_requests;
+}
+
+void StepLoop::LeaveRunning(LiveRequest* request) {
+  running_[request->running_index] = running_.back();
+  running_[request->running_index]->running_index = request->running_index;
+  running_.pop_back();
+  --load_.running_requests;
+  --load_.classes[Index(request->service_class())].running_requests;
+}
+
+OutputRecord& StepLoop::AddRecord(OutputRecord::Kind kind, LiveRequest* request) {
+  OutputRecord& record = batch_->records.emplace_back();
+  record.kind = kind;
+  record.request = request->output.get();
+  return record;
+}
+
+}  // namespace berth

@@ -1,0 +1,55 @@
+// The output thread: what a step drew becomes text and events there, so that the engine's thread never waits for
+// either.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine/output_batch.h"
+#include "engine/ticket.h"
+
+namespace berth {
+
+// Told by the output thread; any lock in it is short.
+class OutputListener {
+ public:
+  virtual ~OutputListener() = default;
+  // A stop string ended the choice: its later tokens are dropped, and computing them is a waste.
+  virtual void OnStopString(ChoiceName choice) = 0;
+  // A request's last event is out and its sink is let go.
+  virtual void OnRequestOver() = 0;
+};
+
+// Batches are read in the order in which they were posted. What waits is bounded by what the running requests may still
+// put out. Sinks are called by this one thread: one that is slow delays the events of others, and never a step.
+class OutputStage {
+ public:
+  // `listener` must outlive it.
+  explicit OutputStage(OutputListener* listener);
+  // Reads what was posted, then ends.
+  ~OutputStage();
+  OutputStage(const OutputStage&) = delete;
+  OutputStage& operator=(const OutputStage&) = delete;
+
+  // Any thread. Takes the batch and returns an empty one to fill next; one lock and one wake.
+  std::unique_ptr<OutputBatch> Post(std::unique_ptr<OutputBatch> batch);
+
+ private:
+  void Run();
+  void Read(OutputBatch* batch);
+
+  OutputListener* const listener_;
+  std::mutex mutex_;
+  std::condition_variable posted_;
+  // Guarded by mutex_:
+  std::vector<std::unique_ptr<OutputBatch>> waiting_;
+  std::vector<std::unique_ptr<OutputBatch>> spare_;
+  bool stopped_ = false;
+
+  std::thread thread_;  // last: it uses everything above
+};
+
+}  // namespace berth

@@ -1,0 +1,79 @@
+#include "engine/request_output.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace berth {
+namespace {
+
+TokenLogprob ToTokenLogprob(const OutputRecord& record, std::span<const TopLogprob> top) {
+  return {.token_id = record.token, .logprob = record.logprob, .top = {top.begin(), top.end()}};
+}
+
+}  // namespace
+
+RequestOutput::RequestOutput(const Tokenizer* tokenizer, std::shared_ptr<const RequestFacts> facts,
+                             std::shared_ptr<EventSink> sink)
+    : tokenizer_(tokenizer), facts_(std::move(facts)), sink_(std::move(sink)) {}
+
+void RequestOutput::Admit(Admitted admitted) {
+  BERTH_CHECK(choices_.empty());
+  const OutputStream first(tokenizer_, &facts_->spec, facts_->prompt, &facts_->end_rule);
+  choices_.assign(static_cast<std::size_t>(facts_->spec.sampling.n), Choice{.stream = first});
+  if (facts_->spec.output.prompt_logprobs != kNoLogprobs) prompt_logprobs_.reserve(facts_->prompt.size() - 1);
+  sink_->OnEvent(std::move(admitted));
+}
+
+void RequestOutput::AddPromptLogprob(const OutputRecord& record, std::span<const TopLogprob> top) {
+  prompt_logprobs_.push_back(ToTokenLogprob(record, top));
+}
+
+bool RequestOutput::AddToken(const OutputRecord& record, std::span<const TopLogprob> top) {
+  Choice& choice = choices_.at(static_cast<std::size_t>(record.choice));
+  if (choice.finished) return false;
+  if (facts_->spec.output.echo_prompt && !std::exchange(choice.echoed, true)) {
+    sink_->OnEvent(
+        TokenDelta{.index = record.choice, .text = choice.stream.prompt_text(), .token_ids = {}, .logprobs = {}});
+  }
+  TokenDelta delta{.index = record.choice, .text = {}, .token_ids = {record.token}, .logprobs = {}};
+  if (facts_->spec.output.logprobs != kNoLogprobs) delta.logprobs.push_back(ToTokenLogprob(record, top));
+  std::optional<Finished> finished = choice.stream.Append(record.token, &delta);
+  sink_->OnEvent(std::move(delta));
+  BERTH_CHECK_MSG(finished.has_value() || !record.ends_choice, "the engine ended a choice that no rule ends");
+  if (!finished.has_value()) return false;
+  choice.finished = true;
+  sink_->OnEvent(*std::move(finished));
+  return !record.ends_choice;
+}
+
+void RequestOutput::End(RequestEnd* end) {
+  std::int64_t output_tokens = 0;
+  for (const Choice& choice : choices_) output_tokens += choice.stream.output_tokens();
+  end->usage.output_tokens = output_tokens;
+  if (end->refusal.has_value() && !AllFinished()) {
+    sink_->OnEvent(Failed{.refusal = *std::move(end->refusal), .usage = end->usage});
+    return;
+  }
+  FinishAtDeadline();
+  sink_->OnEvent(Completed{.usage = end->usage, .prompt_logprobs = std::move(prompt_logprobs_)});
+}
+
+bool RequestOutput::AllFinished() const {
+  return !choices_.empty() && std::ranges::all_of(choices_, [](const Choice& choice) { return choice.finished; });
+}
+
+// Whatever has not ended by a rule ends because time is up.
+void RequestOutput::FinishAtDeadline() {
+  for (std::size_t q = 0; q < choices_.size(); ++q) {
+    if (std::exchange(choices_[q].finished, true)) continue;
+    TokenDelta delta;
+    delta.index = static_cast<std::int32_t>(q);
+    Finished finished = choices_[q].stream.EndAtDeadline(&delta);
+    if (!delta.text.empty()) sink_->OnEvent(std::move(delta));
+    sink_->OnEvent(std::move(finished));
+  }
+}
+
+}  // namespace berth

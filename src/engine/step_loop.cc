@@ -1,0 +1,199 @@
+#include "engine/step_loop.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace berth {
+namespace {
+
+// While something waits and cannot start (its class is on hold, a quota is full), time alone may change that.
+constexpr Duration kLookAgain = std::chrono::milliseconds(5);
+
+// Numbers for steps that are the scheduler's none of.
+constexpr std::int64_t kProbeStep = -1;
+constexpr SyntheticWork kProbe = {.sequences = 1, .tokens = 1, .position = 0};
+
+}  // namespace
+
+StepLoop::StepLoop(const Options& options, const Policy& policy, Backend* backend, const Clock* clock,
+                   const Shared& shared)
+    : options_(options),
+      backend_(backend),
+      clock_(clock),
+      shared_(shared),
+      pool_(backend->info().pool, static_cast<std::int32_t>(policy.classes.size())),
+      admission_(backend->info().pool, policy),
+      batch_(std::make_unique<OutputBatch>()) {
+  load_.classes.resize(policy.classes.size());
+  shared_.load->Write(load_);
+}
+
+StepLoop::~StepLoop() = default;
+
+void StepLoop::Run() {
+  pthread_setname_np(pthread_self(), "berth-engine");
+  backend_->NotifyWhenDone([inbox = shared_.inbox] { inbox->NoteStepDone(); });
+  StepCostModel cost_model;
+  if (absl::Status status = Calibrate(options_.calibration_steps, admission_.policy().max_running_sequences, backend_,
+                                      &pool_, &cost_model);
+      !status.ok()) {
+    NoteFault(status);
+  }
+  scheduler_.emplace(&pool_, admission_.policy(), cost_model);
+  while (!mail_.stop || !live_.empty() || in_flight_ != InFlight::kNothing) {
+    shared_.inbox->WaitAndTake(HowLongToWait(), &mail_);
+    Turn();
+  }
+}
+
+std::optional<Duration> StepLoop::HowLongToWait() const {
+  if (in_flight_ != InFlight::kNothing) return std::nullopt;
+  if (!live_.empty()) return progressed_ ? Duration::zero() : kLookAgain;
+  if (!faulted_) return std::nullopt;
+  return std::max<Duration>(Duration::zero(), next_probe_ - RealTime::now());
+}
+
+void StepLoop::Turn() {
+  const TimePoint now = clock_->Now();
+  if (mail_.step_done && in_flight_ != InFlight::kNothing) Collect();
+  OpenMail(now);
+  const bool had_none = in_flight_ == InFlight::kNothing;
+  if (had_none) Advance(clock_->Now());
+  Settle();
+  if (had_none && in_flight_ == InFlight::kStep) scheduler_->DraftStep();
+}
+
+void StepLoop::Collect() {
+  const InFlight what = std::exchange(in_flight_, InFlight::kNothing);
+  const absl::Status status = backend_->Await(&result_);
+  if (what == InFlight::kProbe) {
+    probe_.reset();
+    if (status.ok()) faulted_ = false;
+    if (!status.ok()) NoteFault(status);
+    return;
+  }
+  if (!status.ok()) {
+    NoteFault(status);
+    for (const RequestKey key : scheduler_->DropStep()) admission_.Cancel(key, RefusalReason::kBackendFault);
+    return;
+  }
+  faulted_ = false;
+  const TimePoint now = clock_->Now();
+  ReportPromptLogprobs();
+  const std::span<const DrawnToken> drawn = scheduler_->ApplyStep(result_);
+  ShareOutTime();
+  for (const DrawnToken& token : drawn) TakeToken(token, now);
+  for (const StepsLeft& moved : scheduler_->moved_ends()) {
+    if (live_.contains(moved.key)) admission_.SetEndStep(moved.key, admission_.plan_number() + 1 + moved.steps);
+  }
+  std::swap(batch_->top, result_.top);
+}
+
+void StepLoop::ReportPromptLogprobs() {
+  for (const TargetRows& rows : scheduler_->target_rows()) {
+    LiveRequest* request = live_.at(rows.key).get();
+    for (std::int32_t i = rows.first; i < rows.first + rows.count; ++i) {
+      const LogitResult& logit = result_.logits[Index(i)];
+      OutputRecord& record = AddRecord(OutputRecord::Kind::kPromptLogprob, request);
+      record.token = logit.token;
+      record.logprob = logit.logprob;
+      record.top_begin = logit.top_begin;
+      record.num_top = logit.num_top;
+    }
+  }
+}
+
+void StepLoop::ShareOutTime() {
+  for (const StepShare& part : scheduler_->shares()) {
+    UsageMeter& meter = live_.at(part.key)->meter;
+    meter.AddBusy(std::chrono::duration_cast<Duration>(part.share * result_.busy));
+    if (meter.preempted()) meter.SetRecomputedTokens(scheduler_->RecomputedTokens(part.key));
+  }
+}
+
+void StepLoop::TakeToken(const DrawnToken& drawn, TimePoint now) {
+  LiveRequest* request = live_.at(drawn.key).get();
+  LiveRequest::Choice& choice = request->choices[Index(drawn.choice)];
+  ++choice.output_tokens;
+  request->meter.NoteToken(now);
+  const bool ends = request->facts->end_rule.After(drawn.token, choice.output_tokens).has_value();
+  const LogitResult& logit = result_.logits[Index(drawn.logit_row)];
+  OutputRecord& record = AddRecord(OutputRecord::Kind::kToken, request);
+  record.choice = drawn.choice;
+  record.token = drawn.token;
+  record.logprob = logit.logprob;
+  record.top_begin = logit.top_begin;
+  record.num_top = logit.num_top;
+  record.ends_choice = ends;
+  if (ends) EndChoice(request, drawn.choice, now);
+}
+
+void StepLoop::Advance(TimePoint now) {
+  if (next_policy_.has_value()) AdoptPolicy(*std::exchange(next_policy_, std::nullopt));
+  ApplyStops(now);
+  if (drain_until_.has_value() && now >= *drain_until_) {
+    for (const auto& [key, request] : live_) admission_.Cancel(key, RefusalReason::kDraining);
+  }
+  if (live_.empty()) return ProbeIfDue();
+
+  const AdmissionPlan& plan = admission_.Plan(now, scheduler_->PredictStep(), *scheduler_);
+  scheduler_->Commit(plan);
+  const StepPlan& step = scheduler_->PlanStep(now);
+  for (const RequestKey key : scheduler_->hopeless()) admission_.Cancel(key, RefusalReason::kDeadlineInfeasible);
+  if (!step.empty()) Submit(step);
+
+  // The step runs; everything from here on is off its way.
+  progressed_ = !step.empty() || !scheduler_->hopeless().empty() || !plan.end.empty() || !plan.preempt.empty();
+  Digest(plan, now);
+  for (LiveRequest* request : running_) {
+    request->meter.SetHeldBlocks(scheduler_->Blocks(request->key)->held(), now);
+  }
+  retry_after_.clear();
+  for (ClassId c = 0; c < std::ssize(load_.classes); ++c) retry_after_.push_back(admission_.RetryAfter(c));
+}
+
+void StepLoop::Submit(const StepPlan& step) {
+  const absl::Status status = backend_->Submit(step);
+  if (status.ok()) {
+    in_flight_ = InFlight::kStep;
+    return;
+  }
+  NoteFault(status);
+  for (const RequestKey key : scheduler_->DropStep()) admission_.Cancel(key, RefusalReason::kBackendFault);
+}
+
+// Nobody is there whose step would tell whether the backend is back.
+void StepLoop::ProbeIfDue() {
+  if (!faulted_ || mail_.stop || RealTime::now() < next_probe_) return;
+  probe_ = SyntheticStep::Make(kProbe, kProbeStep, &pool_);
+  BERTH_CHECK_MSG(probe_.has_value(), "nothing is live and no block is free");
+  if (absl::Status status = backend_->Submit(probe_->plan()); !status.ok()) {
+    probe_.reset();
+    return NoteFault(status);
+  }
+  in_flight_ = InFlight::kProbe;
+}
+
+void StepLoop::NoteFault(const absl::Status& status) {
+  fault_ = status;
+  faulted_ = true;
+  next_probe_ = RealTime::now() + options_.probe_interval;
+}
+
+// Tells the other threads what this turn decided, each of them in one go: by the time a request's last event is on its
+// way, its blocks, its place and its id are free, and the load says so.
+void StepLoop::Settle() {
+  if (!changes_.empty() || !retry_after_.empty()) shared_.entrance->Apply(changes_, retry_after_);
+  changes_.clear();
+  retry_after_.clear();
+  load_.held_blocks = pool_.live_blocks();
+  load_.reserved_blocks = pool_.live_blocks() + pool_.unspent_blocks();
+  shared_.load->Write(load_);
+  if (!batch_->empty()) batch_ = shared_.output->Post(std::move(batch_));
+}
+
+}  // namespace berth

@@ -1,0 +1,74 @@
+// Most of the next step's rows, prepared while a step runs.
+#include <algorithm>
+
+#include "base/check.h"
+#include "scheduler/scheduler.h"
+
+namespace berth {
+namespace {
+
+std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+void Scheduler::DraftStep() {
+  draft_.clear();
+  draft_block_ids_.clear();
+  for (Request* r : stepped_) {
+    if (!r->blocks.has_value() || !r->forked) continue;
+    for (std::size_t q = 0; q < r->choices.size(); ++q) {
+      Choice& c = r->choices[q];
+      // Whatever draws a token now feeds it in the next step, unless it ends with it.
+      const auto length = static_cast<std::int64_t>(c.history.size());
+      if (c.planned == 0 || c.stored + c.planned != length) continue;
+      if (length - r->prompt_tokens() + 1 >= r->spec.max_output_tokens) continue;
+      Draft(r, static_cast<std::int32_t>(q));
+    }
+  }
+}
+
+void Scheduler::Draft(Request* r, std::int32_t choice) {
+  Choice& c = r->choices[Index(choice)];
+  const auto length = static_cast<std::int64_t>(c.history.size());
+  c.drafted = static_cast<std::int32_t>(draft_.size());
+  DraftedRow& drafted = draft_.emplace_back();
+  StepRow& row = drafted.row;
+  row.sequence = c.sequence;
+  row.first_position = static_cast<std::int32_t>(length);
+  row.num_tokens = 1;
+  row.block_begin = static_cast<std::int32_t>(draft_block_ids_.size());
+  r->blocks->AppendTable(choice, &draft_block_ids_);
+  row.num_blocks = static_cast<std::int32_t>(draft_block_ids_.size()) - row.block_begin;
+  // Which block comes next is known only when the step is planned; the last one holds its place.
+  drafted.takes_block = row.num_blocks * pool_->shape().block_tokens <= length;
+  if (drafted.takes_block) {
+    draft_block_ids_.push_back(draft_block_ids_.back());
+    ++row.num_blocks;
+  }
+  drafted.logits = DecodeLogits(*r, choice, length + 1);
+}
+
+// The row that was drafted for this choice, if it still is what the choice needs.
+Scheduler::DraftedRow* Scheduler::Drafted(const Choice& c) {
+  if (c.drafted < 0 || c.drafted >= std::ssize(draft_)) return nullptr;
+  DraftedRow& drafted = draft_[Index(c.drafted)];
+  return drafted.row.sequence == c.sequence && drafted.row.first_position == c.stored ? &drafted : nullptr;
+}
+
+void Scheduler::EmitDrafted(Request* r, std::int32_t choice, DraftedRow* drafted) {
+  Choice& c = r->choices[Index(choice)];
+  StepRow& row = drafted->row;
+  if (drafted->takes_block) {
+    r->blocks->Cover(choice, c.stored + 1);
+    step_.block_ids[Index(row.block_begin + row.num_blocks - 1)] = r->blocks->own_blocks(choice).back();
+  }
+  row.token_begin = static_cast<std::int32_t>(step_.token_ids.size());
+  step_.token_ids.push_back(c.history.back());
+  step_.rows.push_back(row);
+  drafted->logits.token_index = row.token_begin;
+  AddDraw(r, choice, drafted->logits);
+  c.planned = 1;
+  PutInStep(r);
+}
+
+}  // namespace berth
