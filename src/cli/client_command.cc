@@ -16,6 +16,7 @@ namespace berth::cli {
 namespace {
 
 struct ClientGenerateOptions {
+  PromptFlags prompt;
   RequestFlags request;
   RequestSettings limits;
   std::string server = ListenSettings().grpc;
@@ -27,12 +28,12 @@ struct ClientGenerateOptions {
 
 Json AnswerJson(const Answer& answer, const GenerateSpec& spec) {
   Json json = {{"request_id", answer.admitted ? answer.admitted->request_id : ""},
-               {"output_ids", answer.output_ids},
-               {"text", answer.text},
-               {"finish_reason", answer.FinishName()},
-               {"stop_match", answer.finished ? StopMatchJson(*answer.finished) : Json(nullptr)},
+               {"output_ids", answer.only().output_ids},
+               {"text", answer.only().text},
+               {"finish_reason", answer.FinishName(answer.only())},
+               {"stop_match", StopMatchJson(answer.only())},
                {"seed", answer.admitted ? answer.admitted->seed : spec.sampling.seed}};
-  if (spec.output.logprobs != kNoLogprobs) json["logprobs"] = LogprobsJson(answer.logprobs, nullptr);
+  if (spec.output.logprobs != kNoLogprobs) json["logprobs"] = LogprobsJson(answer.only().logprobs, nullptr);
   if (spec.output.prompt_logprobs != kNoLogprobs)
     json["prompt_logprobs"] = LogprobsJson(answer.prompt_logprobs, nullptr);
   json["usage"] = answer.completed ? UsageJson(answer.usage) : Json(nullptr);
@@ -75,6 +76,7 @@ Outcome ClientGenerate(const ClientGenerateOptions& options, Output& out) {
   }
   absl::StatusOr<GenerateSpec> spec = MakeSpec(options.request, options.limits);
   if (!spec.ok()) return FromStatus(spec.status());
+  if (const absl::Status status = ReadPrompt(options.prompt, &*spec); !status.ok()) return FromStatus(status);
   spec->request_id = options.request_id;
   spec->output.return_token_ids = options.json;
 
@@ -88,8 +90,11 @@ Outcome ClientGenerate(const ClientGenerateOptions& options, Output& out) {
   GenerateClient client(MakeClientOptions(options));
   Answer answer;
   const auto on_event = [&](const StreamEvent& event) {
-    const std::string_view text = answer.Add(event);
-    if (!options.json && !text.empty() && !(out.Write(text) && out.Flush())) stop.request_stop();
+    const auto* delta = std::get_if<TokenDelta>(&event);
+    if (!options.json && delta != nullptr && !delta->text.empty() && !(out.Write(delta->text) && out.Flush())) {
+      stop.request_stop();
+    }
+    answer.Add(event);
   };
   const absl::Status status = client.GenerateStream(*spec, on_event, stop.get_token());
   signals.SetHandler(nullptr);
@@ -97,15 +102,16 @@ Outcome ClientGenerate(const ClientGenerateOptions& options, Output& out) {
   if (out.closed()) return {};
   // A call that was given up gets no figures: the server counts them, gRPC does not carry them.
   if (stop.stop_requested() && !answer.completed) answer.failure.emplace().reason = RefusalReason::kCancelledByClient;
+  const std::string& text = answer.only().text;
   if (!status.ok() && !answer.failure) {
-    if (!options.json && !answer.text.empty()) out.Write("\n");
+    if (!options.json && !text.empty()) out.Write("\n");
     out.Flush();
     return CallFault(status, options);
   }
   if (options.json) {
     out.WriteJson(AnswerJson(answer, *spec));
   } else {
-    if (!answer.text.empty() && answer.text.back() != '\n') out.Write("\n");
+    if (!text.empty() && text.back() != '\n') out.Write("\n");
     out.Flush();
     std::fprintf(stderr, "%s\n", answer.completed ? FiguresLine(answer).c_str() : "cancelled");
   }
@@ -131,6 +137,7 @@ void AddClientCommand(CLI::App* root, Invocation* invocation) {
   AddFloat(app, "--timeout", &options->timeout_seconds, 0.0F, 1e6F, true,
            "seconds the whole call may take; default: no limit")
       ->group("Server");
+  AddPromptFlags(app, &options->prompt);
   AddRequestFlags(app, &options->request, options->limits);
   AddJson(app, &options->json,
           "one object when done: request_id, output_ids, text, finish_reason, logprobs, usage, timing");

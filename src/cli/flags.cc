@@ -87,6 +87,15 @@ CLI::Option* AddTexts(CLI::App* app, const std::string& names, std::vector<std::
       ->option_text(label + " ...");
 }
 
+CLI::Option* AddBytes(CLI::App* app, const std::string& names, std::int64_t* target, const std::string& help) {
+  return AddParsed(app, names, "SIZE", help, [=](const std::string& value) -> std::string {
+    const absl::StatusOr<std::int64_t> bytes = ParseByteSize(value);
+    if (!bytes.ok()) return std::string(bytes.status().message());
+    *target = *bytes;
+    return "";
+  });
+}
+
 CLI::Option* AddJson(CLI::App* app, bool* target, const std::string& help) {
   return app->add_flag("--json", *target, help)->group("Output");
 }

@@ -23,12 +23,14 @@ CLI::Option* AddText(CLI::App* app, const std::string& names, std::string* targe
 // May be given several times, one value each.
 CLI::Option* AddTexts(CLI::App* app, const std::string& names, std::vector<std::string>* target,
                       const std::string& label, const std::string& help);
+// A size in bytes with a unit, or 0.
+CLI::Option* AddBytes(CLI::App* app, const std::string& names, std::int64_t* target, const std::string& help);
 // "--json".
 CLI::Option* AddJson(CLI::App* app, bool* target, const std::string& help);
 
 // --model; the file it names, or the default model's, is looked up by ResolveModelPath.
 void AddModelFlag(CLI::App* app, ServerConfig* config);
-// --threads, --compute, --kv-memory, --kv-dtype, --block-tokens, --max-context.
+// --max-sequences, --threads, --compute, --kv-memory, --kv-dtype, --block-tokens, --max-context.
 void AddEngineFlags(CLI::App* app, ServerConfig* config);
 
 }  // namespace berth::cli

@@ -92,6 +92,8 @@ absl::StatusOr<PoolPlan> PlanPool(const ServerConfig& config, const KvShape& kv,
   }
   PoolPlan plan;
   plan.shape = {static_cast<std::int32_t>(blocks), block_tokens};
+  plan.shape.host_blocks =
+      static_cast<std::int32_t>(std::min<std::int64_t>(config.kv_cache.host_swap_bytes / block_bytes, INT32_MAX));
   plan.bytes = blocks * block_bytes;
   return plan;
 }

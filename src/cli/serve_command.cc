@@ -165,6 +165,9 @@ void AddServeCommand(CLI::App* root, Invocation* invocation) {
   AddInt(app, "--max-queue", &options->max_queue, 1, 1 << 20,
          "requests of a class that may wait; default " + std::to_string(ClassSettings().max_queued_requests))
       ->group("Server");
+  AddBytes(app, "--host-swap", &config->kv_cache.host_swap_bytes,
+           "memory for what preempted requests had computed, with a unit (1GiB); default 0: it is computed again")
+      ->group("Engine");
   AddEngineFlags(app, config);
   AddJson(app, &options->json, "one object on standard output once the server listens: grpc, model, kv_blocks, ...");
   app->footer(

@@ -25,6 +25,8 @@ struct KvCacheSettings {
   // auto_max_contexts full contexts need.
   std::int64_t memory_bytes = 0;
   std::int32_t auto_max_contexts = 16;
+  // Bytes beside the pool for what preempted requests had computed; 0 = it is computed again.
+  std::int64_t host_swap_bytes = 0;
 };
 
 struct ComputeSettings {

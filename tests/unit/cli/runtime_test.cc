@@ -39,6 +39,13 @@ TEST(PlanPoolTest, AGivenSizeIsNeverExceeded) {
   EXPECT_EQ(PlanPool(config, kShape, 16, 0)->shape.num_blocks, 1);
 }
 
+TEST(PlanPoolTest, TheHostsMemoryIsCountedInBlocksToo) {
+  ServerConfig config;
+  config.kv_cache.host_swap_bytes = 5 * kBlockBytes - 1;
+  EXPECT_EQ(PlanPool(config, kShape, 16, 1LL << 30)->shape.host_blocks, 4);
+  EXPECT_EQ(PlanPool(ServerConfig(), kShape, 16, 1LL << 30)->shape.host_blocks, 0);
+}
+
 TEST(PlanPoolTest, LessThanOneBlockIsRefusedWithTheRemedy) {
   ServerConfig config;
   config.kv_cache.memory_bytes = kBlockBytes - 1;
