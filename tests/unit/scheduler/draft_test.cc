@@ -102,7 +102,7 @@ TEST_F(Draft, KnowsWhichTokensAreBannedInItsStep) {
   ExpectTheSame({64, 4}, [&] {
     Add(0, Ask(0, Prompt(6), 12), [&](ScheduledRequest* request) {
       request->min_output_tokens = 4;
-      request->banned = banned;
+      request->early_banned = banned;
       request->logprobs = 2;
     });
     Commit({}, {0});
