@@ -95,6 +95,16 @@ class Answers(BatchTest):
         self.assertEqual([answers[i]["usage"]["output_tokens"] for i in (0, 1)], [5, 3])
         self.assertEqual(answers[0]["seed"], 3)
 
+    def test_a_line_may_ask_for_several_choices(self):
+        self.write([{"prompt": "Once", "max_tokens": 8, "temperature": 1, "seed": 5, "n": 3}, {"prompt": "Once", "n": 65}])
+        self.run_batch(code=1)
+        answers = self.answers()
+        choices = answers[0]["choices"]
+        self.assertEqual([choice["index"] for choice in choices], [0, 1, 2])
+        self.assertGreater(len({choice["text"] for choice in choices}), 1)
+        self.assertEqual(answers[0]["usage"]["output_tokens"], 24)
+        self.assertEqual(answers[1]["error"]["reason"], "INVALID_REQUEST")
+
     def test_how_many_run_at_once_changes_nothing(self):
         self.write({"prompt": prompt, "max_tokens": 24} for prompt in ("Once", "The dog", "A girl", "Tom", "They", "It was") * 3)
         outcomes = []
