@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <memory>
@@ -16,23 +17,21 @@ namespace berth::cli {
 namespace {
 
 struct ClientGenerateOptions {
+  PromptFlags prompt;
   RequestFlags request;
   RequestSettings limits;
   std::string server = ServerSettings().grpc;
   std::string model;
+  std::string service_class;
   std::string request_id;
   float timeout_seconds = 0.0F;
   bool json = false;
 };
 
 Json AnswerJson(const Answer& answer, const GenerateSpec& spec) {
-  Json json = {{"request_id", answer.admitted ? answer.admitted->request_id : ""},
-               {"output_ids", answer.output_ids},
-               {"text", answer.text},
-               {"finish_reason", answer.FinishName()},
-               {"stop_match", answer.finished ? StopMatchJson(*answer.finished) : Json(nullptr)},
-               {"seed", answer.admitted ? answer.admitted->seed : spec.sampling.seed}};
-  if (spec.output.logprobs != kNoLogprobs) json["logprobs"] = LogprobsJson(answer.logprobs, nullptr);
+  Json json = {{"request_id", answer.admitted ? answer.admitted->request_id : ""}};
+  AddChoices(answer, spec.output, nullptr, &json);
+  json["seed"] = answer.admitted ? answer.admitted->seed : spec.sampling.seed;
   if (spec.output.prompt_logprobs != kNoLogprobs)
     json["prompt_logprobs"] = LogprobsJson(answer.prompt_logprobs, nullptr);
   json["usage"] = answer.completed ? UsageJson(answer.usage) : Json(nullptr);
@@ -64,6 +63,7 @@ ClientOptions MakeClientOptions(const ClientGenerateOptions& options) {
   ClientOptions client;
   client.address = options.server;
   client.model = options.model;
+  client.service_class = options.service_class;
   client.timeout =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(static_cast<double>(options.timeout_seconds)));
   return client;
@@ -75,6 +75,7 @@ Outcome ClientGenerate(const ClientGenerateOptions& options, Output& out) {
   }
   absl::StatusOr<GenerateSpec> spec = MakeSpec(options.request, options.limits);
   if (!spec.ok()) return FromStatus(spec.status());
+  if (const absl::Status status = ReadPrompt(options.prompt, &*spec); !status.ok()) return FromStatus(status);
   spec->request_id = options.request_id;
   spec->output.return_token_ids = options.json;
 
@@ -86,10 +87,15 @@ Outcome ClientGenerate(const ClientGenerateOptions& options, Output& out) {
     stop.request_stop();
   });
   GenerateClient client(MakeClientOptions(options));
-  Answer answer;
+  Answer answer(spec->sampling.n);
+  // One text comes as it is made; several would get mixed up.
+  const bool shows_deltas = !options.json && spec->sampling.n == 1;
   const auto on_event = [&](const StreamEvent& event) {
-    const std::string_view text = answer.Add(event);
-    if (!options.json && !text.empty() && !(out.Write(text) && out.Flush())) stop.request_stop();
+    const auto* delta = std::get_if<TokenDelta>(&event);
+    if (shows_deltas && delta != nullptr && !delta->text.empty() && !(out.Write(delta->text) && out.Flush())) {
+      stop.request_stop();
+    }
+    answer.Add(event);
   };
   const absl::Status status = client.GenerateStream(*spec, on_event, stop.get_token());
   signals.SetHandler(nullptr);
@@ -97,16 +103,17 @@ Outcome ClientGenerate(const ClientGenerateOptions& options, Output& out) {
   if (out.closed()) return {};
   // A call that was given up gets no figures: the server counts them, gRPC does not carry them.
   if (stop.stop_requested() && !answer.completed) answer.failure.emplace().reason = RefusalReason::kCancelledByClient;
-  if (!status.ok() && !answer.failure) {
-    if (!options.json && !answer.text.empty()) out.Write("\n");
+  const bool failed = !status.ok() && !answer.failure;
+  const bool has_text = std::ranges::any_of(answer.choices, [](const ChoiceAnswer& c) { return !c.text.empty(); });
+  if (!options.json && (has_text || !failed)) {
+    const std::string texts = ShownTexts(answer);
+    out.Write(shows_deltas ? std::string_view(texts).substr(answer.only().text.size()) : texts);
     out.Flush();
-    return CallFault(status, options);
   }
+  if (failed) return CallFault(status, options);
   if (options.json) {
     out.WriteJson(AnswerJson(answer, *spec));
   } else {
-    if (!answer.text.empty() && answer.text.back() != '\n') out.Write("\n");
-    out.Flush();
     std::fprintf(stderr, "%s\n", answer.completed ? FiguresLine(answer).c_str() : "cancelled");
   }
   return {stopped_by == 0 ? kExitOk : 128 + stopped_by, ""};
@@ -126,16 +133,23 @@ void AddClientCommand(CLI::App* root, Invocation* invocation) {
       ->group("Server");
   AddText(app, "--model", &options->model, "NAME", "the model's served name; default: whatever is served")
       ->group("Server");
+  AddText(app, "--class", &options->service_class, "NAME",
+          "the service class; default: the server's (interactive: now or not at all; batch: may wait and pause)")
+      ->group("Server");
   AddText(app, "--request-id", &options->request_id, "ID", "a name for the request; default: the server makes one")
       ->group("Server");
   AddFloat(app, "--timeout", &options->timeout_seconds, 0.0F, 1e6F, true,
            "seconds the whole call may take; default: no limit")
       ->group("Server");
+  AddPromptFlags(app, &options->prompt);
   AddRequestFlags(app, &options->request, options->limits);
-  AddJson(app, &options->json,
-          "one object when done: request_id, output_ids, text, finish_reason, logprobs, usage, timing");
+  AddJson(
+      app, &options->json,
+      "one object when done: request_id, output_ids, text, finish_reason, logprobs, usage, timing; with -n, choices");
   app->footer(
-      "The text goes to standard output as it comes, a line of figures to standard error.\n"
+      "The text goes to standard output as it comes, a line of figures to standard error. With -n above 1 the texts "
+      "come\n"
+      "when all are done, each behind a line with its number.\n"
       "Ctrl-C gives the request up, keeps what came and exits with 130.\n\n"
       "Example:\n"
       "  berth client generate --server 127.0.0.1:8433 --prompt 'The capital of France is' --max-tokens 16");

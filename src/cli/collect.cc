@@ -1,8 +1,12 @@
 #include "cli/collect.h"
 
+#include <condition_variable>
+#include <deque>
 #include <memory>
-#include <type_traits>
+#include <mutex>
 #include <utility>
+
+#include "cli/input.h"
 
 namespace berth::cli {
 namespace {
@@ -32,6 +36,14 @@ class EventQueue final : public EventSink {
   std::deque<StreamEvent> events_;  // guarded by mutex_
 };
 
+// The ids that a request names must exist before they reach the sampler.
+absl::Status CheckVocabulary(const GenerateSpec& spec, std::int32_t vocab_size) {
+  std::vector<TokenId> named = spec.stopping.stop_token_ids;
+  for (const auto& [id, bias] : spec.sampling.logit_bias) named.push_back(id);
+  absl::Status status = CheckTokenIds(named, vocab_size);
+  return status.ok() ? CheckTokenIds(spec.prompt_ids, vocab_size) : status;
+}
+
 double PerSecond(double count, Duration time) { return time > Duration::zero() ? count / ToSeconds(time) : 0.0; }
 
 double PrefillRate(const Usage& usage) {
@@ -45,17 +57,18 @@ double DecodeRate(const Usage& usage) {
 
 }  // namespace
 
-std::string_view Answer::Add(StreamEvent event) {
+void Answer::Add(StreamEvent event) {
+  const auto asked = [this](std::int32_t index) { return index >= 0 && index < std::ssize(choices); };
   if (auto* start = std::get_if<Admitted>(&event)) {
     admitted = std::move(*start);
   } else if (auto* delta = std::get_if<TokenDelta>(&event)) {
-    const std::size_t before = text.size();
-    text += delta->text;
-    output_ids.insert(output_ids.end(), delta->token_ids.begin(), delta->token_ids.end());
-    for (TokenLogprob& logprob : delta->logprobs) logprobs.push_back(std::move(logprob));
-    return std::string_view(text).substr(before);
+    if (!asked(delta->index)) return;
+    ChoiceAnswer& choice = choices[static_cast<std::size_t>(delta->index)];
+    choice.text += delta->text;
+    choice.output_ids.insert(choice.output_ids.end(), delta->token_ids.begin(), delta->token_ids.end());
+    for (TokenLogprob& logprob : delta->logprobs) choice.logprobs.push_back(std::move(logprob));
   } else if (auto* end = std::get_if<Finished>(&event)) {
-    finished = std::move(*end);
+    if (asked(end->index)) choices[static_cast<std::size_t>(end->index)].finished = std::move(*end);
   } else if (auto* done = std::get_if<Completed>(&event)) {
     completed = true;
     usage = done->usage;
@@ -64,13 +77,12 @@ std::string_view Answer::Add(StreamEvent event) {
     failure = std::move(fault->refusal);
     usage = fault->usage;
   }
-  return {};
 }
 
-std::string Answer::FinishName() const {
+std::string Answer::FinishName(const ChoiceAnswer& choice) const {
   if (failure) return failure->reason == RefusalReason::kCancelledByClient ? "cancelled" : "failed";
-  if (!finished) return "failed";
-  switch (finished->reason) {
+  if (!choice.finished) return "failed";
+  switch (choice.finished->reason) {
     case FinishReason::kStopToken:
       return "stop_token";
     case FinishReason::kStopString:
@@ -83,8 +95,24 @@ std::string Answer::FinishName() const {
   return "failed";
 }
 
+absl::StatusOr<TokenizedRequest> TokenizeRequest(const Tokenizer& tokenizer, GenerateSpec spec) {
+  // Ids past the tokenizer's are padding of the embedding: the sampler may see them, nobody can mean them.
+  if (absl::Status status = CheckVocabulary(spec, tokenizer.vocab_size()); !status.ok()) return status;
+  TokenizedRequest request;
+  request.prompt = std::move(spec.prompt_ids);
+  if (!spec.prompt_is_ids) {
+    absl::StatusOr<std::vector<TokenId>> ids =
+        tokenizer.Encode(spec.prompt_text, {.parse_special = spec.parse_special_tokens, .add_bos = true});
+    if (!ids.ok()) return ids.status();
+    request.prompt = *std::move(ids);
+  }
+  if (request.prompt.empty()) return absl::InvalidArgumentError("the prompt is empty: give at least one token");
+  request.spec = std::move(spec);
+  return request;
+}
+
 std::variant<Answer, Refusal> RunInEngine(Engine& engine, TokenizedRequest request,
-                                          const std::function<void(std::string_view)>& on_text,
+                                          const std::function<void(const TokenDelta&)>& on_delta,
                                           const std::stop_token& stop) {
   std::variant<QueueTicket, Refusal> ticket = engine.TakeTicket({.request_id = request.spec.request_id,
                                                                  .service_class = request.spec.service_class,
@@ -92,14 +120,15 @@ std::variant<Answer, Refusal> RunInEngine(Engine& engine, TokenizedRequest reque
                                                                  .n = request.spec.sampling.n});
   if (auto* refusal = std::get_if<Refusal>(&ticket)) return std::move(*refusal);
   const TicketNumber ticket_number = std::get<QueueTicket>(ticket).number();
+  Answer answer(request.spec.sampling.n);
   const auto events = std::make_shared<EventQueue>();
   engine.Submit(std::get<QueueTicket>(std::move(ticket)), std::move(request), events);
   // Also cancels what was to stop before it was submitted.
   const std::stop_callback cancel(stop, [&] { engine.Cancel(ticket_number); });
-  Answer answer;
   while (!answer.ended()) {
-    const std::string_view text = answer.Add(events->Next());
-    if (!text.empty()) on_text(text);
+    StreamEvent event = events->Next();
+    if (const auto* delta = std::get_if<TokenDelta>(&event)) on_delta(*delta);
+    answer.Add(std::move(event));
   }
   const bool cancelled = answer.failure && answer.failure->reason == RefusalReason::kCancelledByClient;
   if (!answer.admitted && answer.failure && !cancelled) return *std::move(answer.failure);
@@ -126,9 +155,10 @@ Json TimingJson(const Usage& usage) {
           {"decode_tokens_per_second", DecodeRate(usage)}};
 }
 
-Json StopMatchJson(const Finished& finished) {
-  if (const auto* text = std::get_if<std::string>(&finished.stop_match)) return *text;
-  if (const auto* id = std::get_if<TokenId>(&finished.stop_match)) return *id;
+Json StopMatchJson(const ChoiceAnswer& choice) {
+  if (!choice.finished) return nullptr;
+  if (const auto* text = std::get_if<std::string>(&choice.finished->stop_match)) return *text;
+  if (const auto* id = std::get_if<TokenId>(&choice.finished->stop_match)) return *id;
   return nullptr;
 }
 
@@ -152,10 +182,42 @@ Json LogprobsJson(const std::vector<TokenLogprob>& logprobs, const std::function
   return list;
 }
 
+void AddChoices(const Answer& answer, const OutputSpec& wanted, const std::function<std::string(TokenId)>& piece,
+                Json* json) {
+  const auto add = [&](const ChoiceAnswer& choice, Json* out) {
+    (*out)["output_ids"] = choice.output_ids;
+    (*out)["text"] = choice.text;
+    (*out)["finish_reason"] = answer.FinishName(choice);
+    (*out)["stop_match"] = StopMatchJson(choice);
+    if (wanted.logprobs != kNoLogprobs) (*out)["logprobs"] = LogprobsJson(choice.logprobs, piece);
+  };
+  if (answer.choices.size() == 1) return add(answer.only(), json);
+  Json choices = Json::array();
+  for (const ChoiceAnswer& choice : answer.choices) {
+    Json one = {{"index", choices.size()}};
+    add(choice, &one);
+    choices.push_back(std::move(one));
+  }
+  (*json)["choices"] = std::move(choices);
+}
+
+std::string ShownTexts(const Answer& answer) {
+  const bool several = answer.choices.size() > 1;
+  std::string shown;
+  for (std::size_t q = 0; q < answer.choices.size(); ++q) {
+    if (several) shown += "--- " + std::to_string(q + 1) + " ---\n";
+    shown += answer.choices[q].text;
+    if (!shown.empty() && shown.back() != '\n') shown += '\n';
+  }
+  return shown;
+}
+
 std::string FiguresLine(const Answer& answer) {
   const Usage& usage = answer.usage;
-  std::string line = GroupDigits(usage.prompt_tokens) + " prompt tokens, " + GroupDigits(usage.output_tokens) +
-                     " output tokens (" + answer.FinishName() + ")";
+  const bool several = answer.choices.size() > 1 && !answer.failure;
+  std::string line =
+      GroupDigits(usage.prompt_tokens) + " prompt tokens, " + GroupDigits(usage.output_tokens) + " output tokens (" +
+      (several ? std::to_string(answer.choices.size()) + " choices" : answer.FinishName(answer.only())) + ")";
   if (usage.output_tokens > 0) {
     line += " · first token " + Fixed(ToSeconds(usage.time_to_first_token) * 1e3, 0) + " ms";
     line += " · prefill " + Fixed(PrefillRate(usage), 1) + " tokens/s";

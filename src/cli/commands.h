@@ -17,6 +17,7 @@ struct Invocation {
 
 void AddServeCommand(CLI::App* root, Invocation* invocation);
 void AddGenerateCommand(CLI::App* root, Invocation* invocation);
+void AddBatchCommand(CLI::App* root, Invocation* invocation);
 void AddClientCommand(CLI::App* root, Invocation* invocation);
 void AddTokenizeCommand(CLI::App* root, Invocation* invocation);
 void AddDetokenizeCommand(CLI::App* root, Invocation* invocation);

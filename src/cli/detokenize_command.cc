@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/input.h"
+#include "cli/jsonl.h"
 #include "cli/runtime.h"
 
 namespace berth::cli {
@@ -23,29 +24,17 @@ absl::StatusOr<std::string> Decode(const Tokenizer& tokenizer, const absl::Statu
   return tokenizer.Decode(*ids);
 }
 
-absl::StatusOr<std::string> DecodeLine(const Tokenizer& tokenizer, std::string_view line) {
-  const absl::StatusOr<nlohmann::json> object = ParseJsonObject(line);
-  if (!object.ok()) return object.status();
-  return Decode(tokenizer, IdsMember(*object));
-}
-
 Outcome Detokenize(const DetokenizeOptions& options, Output& out) {
   if (options.jsonl && options.ids) return UsageError("give only one of --ids and --jsonl");
   const absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = OpenTokenizer(options.config.model);
   if (!tokenizer.ok()) return FromStatus(tokenizer.status());
 
   if (options.jsonl) {
-    LineReader lines(stdin);
-    while (!out.closed()) {
-      const absl::StatusOr<std::optional<std::string_view>> line = lines.Next();
-      if (!line.ok()) return FromStatus(line.status());
-      if (!line->has_value()) break;
-      const absl::StatusOr<std::string> text = DecodeLine(**tokenizer, **line);
-      if (!text.ok()) return FromStatus(AtLine(lines.line_number(), text.status()));
-      // Flushed line by line: whoever feeds this one line at a time waits for the answer.
-      if (out.WriteJson({{"text", *text}})) out.Flush();
-    }
-    return {};
+    return AnswerJsonLines(out, [&](const nlohmann::json& object) -> std::variant<Json, Outcome> {
+      const absl::StatusOr<std::string> text = Decode(**tokenizer, IdsMember(object, "ids"));
+      if (!text.ok()) return FromStatus(text.status());
+      return Json{{"text", *text}};
+    });
   }
 
   const absl::StatusOr<std::string> input =

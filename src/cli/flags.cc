@@ -110,6 +110,16 @@ CLI::Option* AddTexts(CLI::App* app, const std::string& names, std::vector<std::
       ->option_text(label + " ...");
 }
 
+CLI::Option* AddConfigBytes(CLI::App* app, const std::string& names, ConfigFlags* flags,
+                            std::int64_t& (*field)(ServerConfig* config), const std::string& help) {
+  return AddParsed(app, names, "SIZE", help, [=](const std::string& value) -> std::string {
+    const absl::StatusOr<std::int64_t> bytes = ParseByteSize(value);
+    if (!bytes.ok()) return std::string(bytes.status().message());
+    flags->Set([=, value = *bytes](ServerConfig* config) { field(config) = value; });
+    return "";
+  });
+}
+
 CLI::Option* AddJson(CLI::App* app, bool* target, const std::string& help) {
   return app->add_flag("--json", *target, help)->group("Output");
 }
@@ -160,13 +170,15 @@ void AddEngineFlags(CLI::App* app, ConfigFlags* flags, const ServerConfig& defau
         return "";
       })
       ->group("Engine");
-  AddParsed(app, "--kv-dtype", "bf16|float32",
+  AddParsed(app, "--kv-dtype", "bf16|int8|float32",
             "how keys and values are stored; default: bf16, float32 with --compute float32",
             [flags](const std::string& value) -> std::string {
-              if (value != "bf16" && value != "float32") return "must be bf16 or float32" + Found(value);
-              const KvDtype dtype = value == "float32" ? KvDtype::kFloat32 : KvDtype::kBf16;
-              flags->Set([dtype](ServerConfig* c) { c->kv_cache.dtype = dtype; });
-              return "";
+              for (const KvDtype dtype : {KvDtype::kBf16, KvDtype::kInt8, KvDtype::kFloat32}) {
+                if (value != KvDtypeName(dtype)) continue;
+                flags->Set([dtype](ServerConfig* c) { c->kv_cache.dtype = dtype; });
+                return "";
+              }
+              return "must be bf16, int8 or float32" + Found(value);
             })
       ->group("Engine");
   AddParsed(

@@ -45,10 +45,12 @@ class ConfigFlags {
   std::vector<std::function<void(ServerConfig*)>> edits_;
 };
 
-// A whole number or a text that sets a field of the configuration.
+// A whole number, a size or a text that sets a field of the configuration.
 CLI::Option* AddConfigInt(CLI::App* app, const std::string& names, ConfigFlags* flags,
                           std::int32_t& (*field)(ServerConfig* config), std::int32_t min, std::int32_t max,
                           const std::string& help);
+CLI::Option* AddConfigBytes(CLI::App* app, const std::string& names, ConfigFlags* flags,
+                            std::int64_t& (*field)(ServerConfig* config), const std::string& help);
 CLI::Option* AddConfigText(CLI::App* app, const std::string& names, ConfigFlags* flags,
                            std::string& (*field)(ServerConfig* config), const std::string& label,
                            const std::string& help);

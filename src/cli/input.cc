@@ -10,11 +10,10 @@
 
 #include "absl/status/status.h"
 #include "base/text.h"
+#include "config/size.h"
 
 namespace berth::cli {
 namespace {
-
-constexpr const char* kTooLong = "is longer than the 64 MiB that one text may have";
 
 std::string Shortened(std::string_view text) {
   constexpr std::size_t kShown = 40;
@@ -47,7 +46,8 @@ absl::StatusOr<std::string> ReadAll(std::FILE* file, const std::string& name) {
     const std::size_t got = std::fread(chunk.data(), 1, chunk.size(), file);
     text.append(chunk.data(), got);
     if (static_cast<std::int64_t>(text.size()) > kMaxTextBytes)
-      return absl::InvalidArgumentError(name + " " + kTooLong);
+      return absl::InvalidArgumentError(name + " is longer than the " + FormatBytes(kMaxTextBytes) +
+                                        " that one text may have");
     if (got < chunk.size()) break;
   }
   if (std::ferror(file) != 0) return absl::InvalidArgumentError("cannot read " + name + ": " + std::strerror(errno));
@@ -65,20 +65,27 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
 }
 
 absl::StatusOr<std::optional<std::string_view>> LineReader::Next() {
-  line_.clear();
   int c = 0;
+  if (std::exchange(too_long_, false)) {
+    do c = getc_unlocked(file_);
+    while (c != EOF && c != '\n');
+  }
+  line_.clear();
   errno = 0;
   while ((c = getc_unlocked(file_)) != EOF && c != '\n') {
-    if (static_cast<std::int64_t>(line_.size()) == kMaxTextBytes) {
-      return AtLine(line_number_ + 1, absl::InvalidArgumentError(std::string("the line ") + kTooLong));
+    if (std::ssize(line_) == max_line_bytes_) {
+      too_long_ = true;
+      return AtLine(++line_number_, absl::OutOfRangeError("the line is longer than the " +
+                                                          FormatBytes(max_line_bytes_) + " that a line may have"));
     }
     line_.push_back(static_cast<char>(c));
   }
   if (std::ferror(file_) != 0) {
-    return absl::InvalidArgumentError(std::string("cannot read standard input: ") + std::strerror(errno));
+    return absl::InvalidArgumentError("cannot read " + name_ + ": " + std::strerror(errno));
   }
   if (c == EOF && line_.empty()) return std::nullopt;
   ++line_number_;
+  ended_with_newline_ = c == '\n';
   return line_;
 }
 
@@ -125,16 +132,17 @@ absl::StatusOr<std::string> TextMember(const nlohmann::json& object) {
   return found->get<std::string>();
 }
 
-absl::StatusOr<std::vector<TokenId>> IdsMember(const nlohmann::json& object) {
-  const auto found = object.find("ids");
-  if (found == object.end()) return absl::NotFoundError("\"ids\" is missing");
-  if (!found->is_array()) return absl::InvalidArgumentError("\"ids\" must be a list of token ids");
+absl::StatusOr<std::vector<TokenId>> IdsMember(const nlohmann::json& object, const std::string& name) {
+  const auto found = object.find(name);
+  const std::string quoted = "\"" + name + "\"";
+  if (found == object.end()) return absl::NotFoundError(quoted + " is missing");
+  if (!found->is_array()) return absl::InvalidArgumentError(quoted + " must be a list of token ids");
   std::vector<TokenId> ids;
   ids.reserve(found->size());
   for (const nlohmann::json& id : *found) {
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() > static_cast<std::uint64_t>(INT32_MAX)) {
-      return absl::InvalidArgumentError("element " + std::to_string(ids.size()) +
-                                        " of \"ids\" is no token id (a whole number from 0)");
+      return absl::InvalidArgumentError("element " + std::to_string(ids.size()) + " of " + quoted +
+                                        " is no token id (a whole number from 0)");
     }
     ids.push_back(id.get<TokenId>());
   }

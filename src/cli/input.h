@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -25,17 +26,25 @@ absl::StatusOr<std::string> ReadAll(std::FILE* file, const std::string& name);
 // Lines of a stream, without their newlines; a last line without one counts.
 class LineReader {
  public:
-  explicit LineReader(std::FILE* file) : file_(file) {}
+  // `name` stands for the stream in errors.
+  LineReader(std::FILE* file, std::string name, std::int64_t max_line_bytes = kMaxTextBytes)
+      : file_(file), name_(std::move(name)), max_line_bytes_(max_line_bytes) {}
 
-  // Valid until the next call; nothing at the end. A line that is too long or an unreadable stream is an error naming
-  // the line's number.
+  // Valid until the next call; nothing at the end. A line that is too long is OutOfRange, naming its number, and the
+  // line behind it can be had all the same; an unreadable stream is InvalidArgument.
   absl::StatusOr<std::optional<std::string_view>> Next();
-  std::int64_t line_number() const { return line_number_; }  // of the last line given, from 1
+  std::int64_t line_number() const { return line_number_; }  // of the last line given or too long, from 1
+  // Whether that line had its newline, so that it is whole.
+  bool ended_with_newline() const { return ended_with_newline_; }
 
  private:
   std::FILE* file_;
+  std::string name_;
+  std::int64_t max_line_bytes_;
   std::string line_;
   std::int64_t line_number_ = 0;
+  bool too_long_ = false;  // the last line; the rest of it is still to be skipped
+  bool ended_with_newline_ = false;
 };
 
 // "1, 2 3" → {1, 2, 3}: separated by commas or blanks. Errors quote the part that is no id.
@@ -48,7 +57,7 @@ absl::Status CheckTokenIds(const std::vector<TokenId>& ids, std::int32_t vocab_s
 absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view line);
 // The members of such an object. Absent: NotFound for a text or ids, the default for a flag; a wrong type is an error.
 absl::StatusOr<std::string> TextMember(const nlohmann::json& object);
-absl::StatusOr<std::vector<TokenId>> IdsMember(const nlohmann::json& object);
+absl::StatusOr<std::vector<TokenId>> IdsMember(const nlohmann::json& object, const std::string& name);
 absl::StatusOr<bool> BoolMember(const nlohmann::json& object, const char* name, bool absent);
 
 // "line 7: message"

@@ -118,6 +118,7 @@ int Main(int argc, char** argv) {
   DescribeRoot(&root);
   AddServeCommand(&root, &invocation);
   AddGenerateCommand(&root, &invocation);
+  AddBatchCommand(&root, &invocation);
   AddClientCommand(&root, &invocation);
   AddTokenizeCommand(&root, &invocation);
   AddDetokenizeCommand(&root, &invocation);

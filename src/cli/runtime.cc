@@ -93,8 +93,9 @@ absl::StatusOr<PoolPlan> PlanPool(const ServerConfig& config, const KvShape& kv,
                                               " beside the weights; free some, or set --kv-memory or kv_cache.memory");
   }
   PoolPlan plan;
-  const std::int64_t host_blocks = std::min<std::int64_t>(config.kv_cache.host_swap_bytes / block_bytes, INT32_MAX);
-  plan.shape = {static_cast<std::int32_t>(blocks), block_tokens, static_cast<std::int32_t>(host_blocks)};
+  plan.shape = {static_cast<std::int32_t>(blocks), block_tokens};
+  plan.shape.host_blocks =
+      static_cast<std::int32_t>(std::min<std::int64_t>(config.kv_cache.host_swap_bytes / block_bytes, INT32_MAX));
   plan.bytes = blocks * block_bytes;
   return plan;
 }

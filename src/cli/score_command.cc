@@ -8,13 +8,14 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/input.h"
+#include "cli/jsonl.h"
 #include "cli/runtime.h"
 
 namespace berth::cli {
 namespace {
 
 struct ScoreOptions {
-  ServerConfig config = LocalConfig();
+  ServerConfig config = LocalConfig(1);
   ConfigFlags flags;
   std::optional<std::string> text;
   std::optional<std::string> ids;
@@ -71,7 +72,7 @@ class Scorer {
     request.spec.stopping.max_output_tokens = 1;
     request.spec.output.prompt_logprobs = top_;
     std::variant<Answer, Refusal> result =
-        RunInEngine(*runtime_->engine, std::move(request), [](std::string_view) {}, {});
+        RunInEngine(*runtime_->engine, std::move(request), [](const TokenDelta&) {}, {});
     if (const auto* refusal = std::get_if<Refusal>(&result)) return FromRefusal(*refusal);
     Answer& answer = std::get<Answer>(result);
     if (answer.failure) return FromRefusal(*answer.failure);
@@ -119,38 +120,28 @@ void WriteTable(const Scored& scored, const Scorer& scorer, Output& out) {
 }
 
 // {"text": ...} or {"ids": [...]}.
-absl::StatusOr<std::vector<TokenId>> LineIds(const Scorer& scorer, bool parse_special, std::string_view line) {
-  const absl::StatusOr<nlohmann::json> object = ParseJsonObject(line);
-  if (!object.ok()) return object.status();
-  const bool has_text = object->contains("text");
-  if (has_text == object->contains("ids")) return absl::InvalidArgumentError("give one of \"text\" and \"ids\"");
-  if (!has_text) return IdsMember(*object);
-  const absl::StatusOr<std::string> text = TextMember(*object);
+absl::StatusOr<std::vector<TokenId>> LineIds(const Scorer& scorer, bool parse_special, const nlohmann::json& object) {
+  const bool has_text = object.contains("text");
+  if (has_text == object.contains("ids")) return absl::InvalidArgumentError("give one of \"text\" and \"ids\"");
+  if (!has_text) return IdsMember(object, "ids");
+  const absl::StatusOr<std::string> text = TextMember(object);
   if (!text.ok()) return text.status();
   return scorer.Encode(*text, parse_special);
 }
 
 Outcome ScoreLines(const ScoreOptions& options, Scorer* scorer, Output& out) {
   Tally total;
-  LineReader lines(stdin);
-  while (!out.closed()) {
-    const absl::StatusOr<std::optional<std::string_view>> line = lines.Next();
-    if (!line.ok()) return FromStatus(line.status());
-    if (!line->has_value()) break;
-    absl::StatusOr<std::vector<TokenId>> ids = LineIds(*scorer, options.parse_special, **line);
-    if (!ids.ok()) return FromStatus(AtLine(lines.line_number(), ids.status()));
+  Outcome outcome = AnswerJsonLines(out, [&](const nlohmann::json& object) -> std::variant<Json, Outcome> {
+    absl::StatusOr<std::vector<TokenId>> ids = LineIds(*scorer, options.parse_special, object);
+    if (!ids.ok()) return FromStatus(ids.status());
     std::variant<Scored, Outcome> result = scorer->Score(*std::move(ids));
-    if (auto* fault = std::get_if<Outcome>(&result)) {
-      fault->error = "line " + std::to_string(lines.line_number()) + ": " + fault->error;
-      return std::move(*fault);
-    }
+    if (auto* fault = std::get_if<Outcome>(&result)) return std::move(*fault);
     const Scored& scored = std::get<Scored>(result);
     total.Add(scored.tally);
-    out.WriteJson(scorer->ToJson(scored));
-    out.Flush();
-  }
-  if (!out.closed()) std::fprintf(stderr, "%s\n", total.Line().c_str());
-  return {};
+    return scorer->ToJson(scored);
+  });
+  if (outcome.ok() && !out.closed()) std::fprintf(stderr, "%s\n", total.Line().c_str());
+  return outcome;
 }
 
 absl::StatusOr<std::vector<TokenId>> OneTextsIds(const ScoreOptions& options, const Scorer& scorer) {

@@ -200,6 +200,10 @@ void AddServeCommand(CLI::App* root, Invocation* invocation) {
                  });
                })
       ->group("Server");
+  AddConfigBytes(
+      app, "--host-swap", flags, [](ServerConfig* c) -> std::int64_t& { return c->kv_cache.host_swap_bytes; },
+      "memory for what preempted requests had computed, with a unit (1GiB); default 0: it is computed again")
+      ->group("Engine");
   AddEngineFlags(app, flags, defaults);
   AddJson(app, &options->json, "one object on standard output once the server listens: grpc, model, kv_blocks, ...");
   app->footer(

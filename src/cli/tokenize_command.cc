@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/input.h"
+#include "cli/jsonl.h"
 #include "cli/runtime.h"
 
 namespace berth::cli {
@@ -25,12 +26,10 @@ std::string IdLine(const std::vector<TokenId>& ids) {
 }
 
 absl::StatusOr<std::vector<TokenId>> EncodeLine(const Tokenizer& tokenizer, const TokenizeOptions& options,
-                                                std::string_view line) {
-  const absl::StatusOr<nlohmann::json> object = ParseJsonObject(line);
-  if (!object.ok()) return object.status();
-  const absl::StatusOr<std::string> text = TextMember(*object);
+                                                const nlohmann::json& object) {
+  const absl::StatusOr<std::string> text = TextMember(object);
   if (!text.ok()) return text.status();
-  const absl::StatusOr<bool> parse_special = BoolMember(*object, "parse_special", options.encode.parse_special);
+  const absl::StatusOr<bool> parse_special = BoolMember(object, "parse_special", options.encode.parse_special);
   if (!parse_special.ok()) return parse_special.status();
   return tokenizer.Encode(*text, {.parse_special = *parse_special, .add_bos = options.encode.add_bos});
 }
@@ -41,17 +40,11 @@ Outcome Tokenize(const TokenizeOptions& options, Output& out) {
   if (!tokenizer.ok()) return FromStatus(tokenizer.status());
 
   if (options.jsonl) {
-    LineReader lines(stdin);
-    while (!out.closed()) {
-      const absl::StatusOr<std::optional<std::string_view>> line = lines.Next();
-      if (!line.ok()) return FromStatus(line.status());
-      if (!line->has_value()) break;
-      const absl::StatusOr<std::vector<TokenId>> ids = EncodeLine(**tokenizer, options, **line);
-      if (!ids.ok()) return FromStatus(AtLine(lines.line_number(), ids.status()));
-      // Flushed line by line: whoever feeds this one line at a time waits for the answer.
-      if (out.WriteJson({{"ids", *ids}})) out.Flush();
-    }
-    return {};
+    return AnswerJsonLines(out, [&](const nlohmann::json& object) -> std::variant<Json, Outcome> {
+      const absl::StatusOr<std::vector<TokenId>> ids = EncodeLine(**tokenizer, options, object);
+      if (!ids.ok()) return FromStatus(ids.status());
+      return Json{{"ids", *ids}};
+    });
   }
 
   const absl::StatusOr<std::string> text =

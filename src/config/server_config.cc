@@ -30,7 +30,7 @@ std::vector<TenantSettings> DefaultTenants() {
   return {tenant};
 }
 
-ServerConfig LocalConfig() {
+ServerConfig LocalConfig(std::int32_t max_contexts) {
   ClassSettings local;
   local.name = "local";
   local.kv_guarantee = PercentOf(100);
@@ -39,7 +39,7 @@ ServerConfig LocalConfig() {
   ServerConfig config;
   config.classes = {local};
   config.default_class = local.name;
-  config.kv_cache.auto_max_contexts = 1;
+  config.kv_cache.auto_max_contexts = max_contexts;
   config.scheduler.calibration_steps = 0;
   return config;
 }

@@ -27,6 +27,7 @@ struct KvCacheSettings {
   // that memory, but no more than auto_max_contexts full contexts need.
   std::optional<Quantity> memory;
   std::int32_t auto_max_contexts = 16;
+  // Bytes beside the pool for what preempted requests had computed; 0 = it is computed again.
   std::int64_t host_swap_bytes = 0;
 };
 

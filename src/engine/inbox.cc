@@ -11,7 +11,7 @@ void Mail::Clear() {
   stopped.clear();
   policy.reset();
   drain_until.reset();
-  step_done = false;
+  steps_done = 0;
   stop = false;
 }
 
@@ -65,7 +65,7 @@ void Inbox::Drain(TimePoint until) {
 void Inbox::NoteStepDone() {
   {
     const std::lock_guard lock(mutex_);
-    mail_.step_done = true;
+    ++mail_.steps_done;
     unread_ = true;
   }
   arrived_.notify_one();

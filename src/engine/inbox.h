@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,7 +22,7 @@ struct Mail {
   std::vector<ChoiceName> stopped;  // by a stop string
   std::optional<Policy> policy;     // the newest
   std::optional<TimePoint> drain_until;
-  bool step_done = false;
+  std::int64_t steps_done = 0;
   bool stop = false;
 
   // Keeps the memory.
@@ -39,7 +40,7 @@ class Inbox {
   void SetPolicy(Policy policy);
   // No more requests; at `until` the rest must end. Of several calls the earliest `until` holds.
   void Drain(TimePoint until);
-  // The step in flight is done: Await would not wait.
+  // One more step is done: Await would not wait.
   void NoteStepDone();
   // The engine's thread ends once nothing is live.
   void Stop();

@@ -38,8 +38,12 @@ void StepLoop::Run() {
   pthread_setname_np(pthread_self(), "berth-engine");
   backend_->NotifyWhenDone([inbox = shared_.inbox] { inbox->NoteStepDone(); });
   StepCostModel cost_model;
-  if (absl::Status status = Calibrate(options_.calibration_steps, admission_.policy().max_running_sequences, backend_,
-                                      &pool_, &cost_model);
+  const auto run = [this](const StepPlan& plan, StepResult* result) {
+    absl::Status status = SubmitToBackend(plan);
+    return status.ok() ? backend_->Await(result) : status;
+  };
+  if (absl::Status status = Calibrate(options_.calibration_steps, admission_.policy().max_running_sequences,
+                                      backend_->info(), run, &pool_, &cost_model);
       !status.ok()) {
     NoteFault(status);
   }
@@ -58,11 +62,12 @@ std::optional<Duration> StepLoop::HowLongToWait() const {
 }
 
 void StepLoop::Turn() {
+  done_steps_ += mail_.steps_done;
+  if (in_flight_ != InFlight::kNothing && done_steps_ == submitted_steps_) Collect();
   const TimePoint now = clock_->Now();
-  if (mail_.step_done && in_flight_ != InFlight::kNothing) Collect();
   OpenMail(now);
   const bool had_none = in_flight_ == InFlight::kNothing;
-  if (had_none) Advance(clock_->Now());
+  if (had_none) Advance(now);
   Settle();
   if (had_none && in_flight_ == InFlight::kStep) scheduler_->DraftStep();
 }
@@ -152,12 +157,20 @@ void StepLoop::Advance(TimePoint now) {
   for (LiveRequest* request : running_) {
     request->meter.SetHeldBlocks(scheduler_->Blocks(request->key)->held(), now);
   }
+  if (running_.empty() && in_flight_ == InFlight::kNothing) ProbeIfDue();
   retry_after_.clear();
   for (ClassId c = 0; c < std::ssize(load_.classes); ++c) retry_after_.push_back(admission_.RetryAfter(c));
 }
 
+absl::Status StepLoop::SubmitToBackend(const StepPlan& plan) {
+  ++submitted_steps_;
+  absl::Status status = backend_->Submit(plan);
+  if (!status.ok()) --submitted_steps_;  // of this one nothing will be heard
+  return status;
+}
+
 void StepLoop::Submit(const StepPlan& step) {
-  const absl::Status status = backend_->Submit(step);
+  const absl::Status status = SubmitToBackend(step);
   if (status.ok()) {
     in_flight_ = InFlight::kStep;
     return;
@@ -166,12 +179,12 @@ void StepLoop::Submit(const StepPlan& step) {
   for (const RequestKey key : scheduler_->DropStep()) admission_.Cancel(key, RefusalReason::kBackendFault);
 }
 
-// Nobody is there whose step would tell whether the backend is back.
+// Nothing runs whose step would tell whether the backend is back.
 void StepLoop::ProbeIfDue() {
   if (!faulted_ || mail_.stop || RealTime::now() < next_probe_) return;
   probe_ = SyntheticStep::Make(kProbe, kProbeStep, &pool_);
-  BERTH_CHECK_MSG(probe_.has_value(), "nothing is live and no block is free");
-  if (absl::Status status = backend_->Submit(probe_->plan()); !status.ok()) {
+  BERTH_CHECK_MSG(probe_.has_value(), "nothing runs and no block is free");
+  if (absl::Status status = SubmitToBackend(probe_->plan()); !status.ok()) {
     probe_.reset();
     return NoteFault(status);
   }

@@ -80,6 +80,7 @@ class StepLoop {
   void TakeToken(const DrawnToken& drawn, TimePoint now);
   void Advance(TimePoint now);
   void Submit(const StepPlan& step);
+  absl::Status SubmitToBackend(const StepPlan& plan);
   void ProbeIfDue();
   void NoteFault(const absl::Status& status);
 
@@ -118,6 +119,9 @@ class StepLoop {
   std::optional<TimePoint> drain_until_;
 
   InFlight in_flight_ = InFlight::kNothing;
+  // The backend tells of each step that was submitted, calibration's as well, maybe after Await has returned.
+  std::int64_t submitted_steps_ = 0;
+  std::int64_t done_steps_ = 0;
   StepResult result_;
   std::optional<SyntheticStep> probe_;
   absl::Status fault_;

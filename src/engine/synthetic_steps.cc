@@ -1,12 +1,13 @@
 #include "engine/synthetic_steps.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace berth {
 namespace {
 
-constexpr Duration kCalibrationTime = std::chrono::milliseconds(250);
+constexpr std::chrono::milliseconds kCalibrationTime{250};
 constexpr TokenId kAnyToken = 0;
 
 const SamplingSpec& Greedy() {
@@ -73,17 +74,17 @@ std::optional<SyntheticStep> SyntheticStep::Make(const SyntheticWork& work, std:
   return step;
 }
 
-absl::Status Calibrate(int steps, std::int64_t max_sequences, Backend* backend, BlockPool* pool, StepCostModel* model) {
+absl::Status Calibrate(int steps, std::int64_t max_sequences, const BackendInfo& info, const RunStep& run,
+                       BlockPool* pool, StepCostModel* model) {
   const auto end = std::chrono::steady_clock::now() + kCalibrationTime;
   StepResult result;
   int done = 0;
   for (const SyntheticWork& work : kCalibration) {
     if (done >= steps || std::chrono::steady_clock::now() >= end) break;
-    if (!Fits(work, max_sequences, backend->info())) continue;
+    if (!Fits(work, max_sequences, info)) continue;
     const std::optional<SyntheticStep> step = SyntheticStep::Make(work, /*number=*/-1, pool);
     if (!step.has_value()) continue;
-    if (absl::Status status = backend->Submit(step->plan()); !status.ok()) return status;
-    if (absl::Status status = backend->Await(&result); !status.ok()) return status;
+    if (absl::Status status = run(step->plan(), &result); !status.ok()) return status;
     if (done++ > 0) model->Observe(work.work(), result.busy);
   }
   return absl::OkStatus();

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "berth/backend.h"
-#include "berth/clock.h"
 #include "berth/step.h"
 #include "kv/block_pool.h"
 #include "scheduler/step_cost_model.h"
@@ -40,8 +41,12 @@ class SyntheticStep {
   BlockReservation blocks_;
 };
 
-// At most `steps` steps of different kinds, fewer where the bounds of policy and pool leave fewer or a quarter of a
-// second of real time is over. Fails with the backend's first failure.
-absl::Status Calibrate(int steps, std::int64_t max_sequences, Backend* backend, BlockPool* pool, StepCostModel* model);
+// Runs a step to its end.
+using RunStep = std::function<absl::Status(const StepPlan& plan, StepResult* result)>;
+
+// Runs at most `steps` steps of different kinds, fewer where the bounds of policy, backend and pool leave fewer or a
+// quarter of a second of real time is over. Fails with the first step that does.
+absl::Status Calibrate(int steps, std::int64_t max_sequences, const BackendInfo& info, const RunStep& run,
+                       BlockPool* pool, StepCostModel* model);
 
 }  // namespace berth

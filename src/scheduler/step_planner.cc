@@ -186,9 +186,12 @@ void Scheduler::EmitLogits(Request* request, std::int32_t choice, std::int64_t t
   const std::int64_t end = c.stored + tokens;
   const std::int64_t first_index = static_cast<std::int64_t>(step_.token_ids.size()) - tokens - c.stored;
   if (r.spec.prompt_logprobs != kNoLogprobs) {
-    // Positions that a request computes again after a preemption were reported already.
+    // Positions that a request computes again after a preemption were reported already, be it by a choice that has
+    // ended.
+    std::int64_t reported = 0;
+    for (const Choice& any : r.choices) reported = std::max(reported, any.highest_stored);
     const auto first = static_cast<std::int32_t>(step_.logit_rows.size());
-    for (std::int64_t p = std::max(c.stored, c.highest_stored); p < std::min(end, r.prompt_tokens() - 1); ++p) {
+    for (std::int64_t p = std::max(c.stored, reported); p < std::min(end, r.prompt_tokens() - 1); ++p) {
       LogitRow row;
       row.token_index = static_cast<std::int32_t>(first_index + p);
       row.target = r.spec.prompt[Index(p + 1)];

@@ -80,6 +80,7 @@ absl::Status FakeBackend::Await(StepResult* result) {
 }
 
 void FakeBackend::NoteSeen(const StepPlan& plan) {
+  swapped_blocks_ += std::ssize(plan.swap_out);
   for (const StepRow& row : plan.rows) {
     SeenRow seen{submitted_, row.sequence, row.first_position, row.num_tokens, row.num_blocks, {}};
     for (const LogitRow& logit : plan.logit_rows) {
@@ -94,7 +95,7 @@ void FakeBackend::CheckPlan(const StepPlan& plan) {
   const auto num_tokens = static_cast<std::int32_t>(plan.token_ids.size());
   const auto num_block_ids = static_cast<std::int32_t>(plan.block_ids.size());
   BERTH_CHECK(num_tokens <= info_.max_step_tokens);
-  BERTH_CHECK(num_tokens >= 1 || !plan.swap_out.empty() || !plan.swap_in.empty());
+  BERTH_CHECK(!plan.empty());
   for (const TokenId id : plan.token_ids) BERTH_CHECK(id >= 0 && id < info_.vocab_size);
   for (const BlockId id : plan.block_ids) BERTH_CHECK(id >= 0 && id < info_.pool.num_blocks);
   std::int32_t covered = 0;
@@ -243,6 +244,11 @@ void FakeBackend::SetBroken(bool broken) {
 std::vector<SeenRow> FakeBackend::seen() const {
   const std::lock_guard lock(mutex_);
   return seen_;
+}
+
+std::int64_t FakeBackend::swapped_blocks() const {
+  const std::lock_guard lock(mutex_);
+  return swapped_blocks_;
 }
 
 std::int64_t FakeBackend::steps() const {

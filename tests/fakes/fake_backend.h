@@ -71,7 +71,8 @@ class FakeBackend final : public Backend {
   // Every step fails in Await, from now on until it is taken back.
   void SetBroken(bool broken);
   std::vector<SeenRow> seen() const;
-  std::int64_t steps() const;  // submitted so far
+  std::int64_t steps() const;           // submitted so far
+  std::int64_t swapped_blocks() const;  // copied to the host's memory so far
 
  private:
   void CheckPlan(const StepPlan& plan);
@@ -103,6 +104,7 @@ class FakeBackend final : public Backend {
   std::condition_variable changed_;
   // Guarded by mutex_:
   std::int64_t submitted_ = 0;
+  std::int64_t swapped_blocks_ = 0;
   bool gate_closed_ = false;
   bool at_gate_ = false;  // a step was submitted and is not done
   int permits_ = 0;

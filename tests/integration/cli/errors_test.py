@@ -39,11 +39,11 @@ ARGUMENTS = [
     (["generate", "--prompt", "a", "--max-tokens="], "--max-tokens"),
     (["generate", "--prompt", "a", "--logprobs", "21"], "--logprobs"),
     (["generate", "--prompt", "a", "--logit-bias", "5"], "ID=B"),
-    (["generate", "--prompt", "a", "--logit-bias", "5=nan"], "ID=B"),
+    (["generate", "--prompt", "a", "--logit-bias", "5=nan"], "from -1000 to 1000"),
     (["generate", "--prompt", "a", "--logit-bias", "5=1", "--logit-bias", "5=2"], "twice"),
     (["generate", "--prompt", "a", "--stop", ""], "--stop"),
     (["generate", "--prompt", "a", "--stop", "x" * 1025], "1024 bytes"),
-    (["generate", "--prompt", "a"] + ["--stop", "x"] * 17, "16 times"),
+    (["generate", "--prompt", "a"] + ["--stop", "x"] * 17, "at most 16"),
     (["generate", "--prompt", "a", "--stop-token-id", "x"], "--stop-token-id"),
     (["generate", "--prompt-ids", "1,x"], '"x"'),
     (["generate", "--prompt-ids", "-1"], '"-1"'),
@@ -57,6 +57,12 @@ ARGUMENTS = [
     (["generate", "--prompt", "a", "--block-tokens", "24"], "power of two"),
     (["generate", "--prompt", "a\nb", "--threads", "a\nb"], "--threads"),
     (["serve", "--max-queue", "-1"], "--max-queue"),
+    (["batch"], "FILE"),
+    (["batch", "/absent/requests.jsonl"], "/absent/requests.jsonl"),
+    (["batch", "/"], "directory"),
+    (["batch", "/dev/null", "--concurrency", "0"], "--concurrency"),
+    (["batch", "/dev/null", "--n", "0"], "--n"),
+    (["batch", "-", "--json"], "-o"),
     (["client", "generate"], "a prompt is missing"),
     (["client", "generate", "--prompt", "a", "--server", "nowhere"], "HOST:PORT"),
     (["client", "generate", "--prompt", "a", "--server", "127.0.0.1:65536"], "HOST:PORT"),
@@ -100,7 +106,7 @@ INPUTS = [
 
 
 def name_of(arguments):
-    words = [word for word in arguments[:2] if word in {"serve", "generate", "client", "tokenize", "detokenize", "score", "inspect"}]
+    words = [word for word in arguments[:2] if word in {"serve", "generate", "client", "tokenize", "detokenize", "score", "inspect", "batch"}]
     return " ".join(["berth", *words])
 
 

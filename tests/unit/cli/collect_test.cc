@@ -17,21 +17,21 @@ using ::testing::HasSubstr;
 
 TokenDelta Delta(std::string text, std::vector<TokenId> ids) { return {0, std::move(text), std::move(ids), {}}; }
 
-TEST(AnswerTest, DeltasAddUpAndEachReturnsItsOwnText) {
+TEST(AnswerTest, DeltasAddUp) {
   Answer answer;
-  EXPECT_EQ(answer.Add(Delta("ab", {1, 2})), "ab");
-  EXPECT_EQ(answer.Add(Delta("", {3})), "");
-  EXPECT_EQ(answer.Add(Delta("c", {})), "c");
+  answer.Add(Delta("ab", {1, 2}));
+  answer.Add(Delta("", {3}));
+  answer.Add(Delta("c", {}));
   EXPECT_FALSE(answer.ended());
   answer.Add(Finished{0, FinishReason::kStopString, std::string("x")});
   Completed completed;
   completed.usage.prompt_tokens = 4;
   answer.Add(completed);
   EXPECT_TRUE(answer.ended());
-  EXPECT_EQ(answer.text, "abc");
-  EXPECT_THAT(answer.output_ids, ElementsAre(1, 2, 3));
-  EXPECT_EQ(answer.FinishName(), "stop_string");
-  EXPECT_EQ(StopMatchJson(*answer.finished), "x");
+  EXPECT_EQ(answer.only().text, "abc");
+  EXPECT_THAT(answer.only().output_ids, ElementsAre(1, 2, 3));
+  EXPECT_EQ(answer.FinishName(answer.only()), "stop_string");
+  EXPECT_EQ(StopMatchJson(answer.only()), "x");
   EXPECT_EQ(answer.usage.prompt_tokens, 4);
 }
 
@@ -43,14 +43,26 @@ TEST(AnswerTest, ACancelledRequestKeepsWhatCameBefore) {
   failed.usage.output_tokens = 1;
   answer.Add(failed);
   EXPECT_TRUE(answer.ended());
-  EXPECT_EQ(answer.text, "half");
-  EXPECT_EQ(answer.FinishName(), "cancelled");
+  EXPECT_EQ(answer.only().text, "half");
+  EXPECT_EQ(answer.FinishName(answer.only()), "cancelled");
   EXPECT_EQ(answer.usage.output_tokens, 1);
+}
+
+TEST(AnswerTest, EachChoiceGathersItsOwn) {
+  Answer answer(2);
+  answer.Add(TokenDelta{1, "b", {2}, {}});
+  answer.Add(TokenDelta{0, "a", {1}, {}});
+  answer.Add(Finished{1, FinishReason::kLength, {}});
+  for (const std::int32_t nobody : {-1, 2}) answer.Add(TokenDelta{nobody, "x", {9}, {}});
+  EXPECT_EQ(answer.choices[0].text, "a");
+  EXPECT_EQ(answer.choices[1].text, "b");
+  EXPECT_FALSE(answer.choices[0].finished.has_value());
+  EXPECT_EQ(answer.FinishName(answer.choices[1]), "length");
 }
 
 TEST(FiguresTest, RatesComeFromTheTimesOfTheirOwnPhase) {
   Answer answer;
-  answer.finished.emplace().reason = FinishReason::kLength;
+  answer.choices[0].finished.emplace().reason = FinishReason::kLength;
   answer.usage.prompt_tokens = 100;
   answer.usage.output_tokens = 21;
   answer.usage.reserved_blocks = 8;

@@ -44,7 +44,7 @@ TEST(TokenIdsTest, IdsOutsideTheVocabularyAreNamedWithItsSize) {
 
 TEST(LineReaderTest, LinesComeNumberedWithoutTheirNewlines) {
   const auto file = FileWith(std::string_view("one\n\ntw\0o\nlast", 14));
-  LineReader lines(file.get());
+  LineReader lines(file.get(), "it");
   EXPECT_EQ(**lines.Next(), "one");
   EXPECT_EQ(**lines.Next(), "");
   EXPECT_EQ(**lines.Next(), std::string_view("tw\0o", 4));
@@ -54,16 +54,31 @@ TEST(LineReaderTest, LinesComeNumberedWithoutTheirNewlines) {
   EXPECT_EQ(lines.line_number(), 4);
 }
 
+TEST(LineReaderTest, ALineThatIsTooLongIsNamedAndTheNextCanBeHad) {
+  const auto file = FileWith("four\nfives\nsixsix\nend");
+  LineReader lines(file.get(), "it", 4);
+  EXPECT_EQ(**lines.Next(), "four");
+  for (const char* line : {"line 2", "line 3"}) {
+    const absl::Status status = lines.Next().status();
+    EXPECT_TRUE(absl::IsOutOfRange(status));
+    EXPECT_THAT(Message(status), HasSubstr(line));
+  }
+  EXPECT_EQ(**lines.Next(), "end");
+  EXPECT_EQ(lines.line_number(), 4);
+  EXPECT_FALSE(lines.ended_with_newline());
+  EXPECT_FALSE(lines.Next()->has_value());
+}
+
 TEST(JsonLineTest, MembersAreCheckedForTheirType) {
   const nlohmann::json object = *ParseJsonObject(R"({"text": "a", "ids": [1, 2], "parse_special": true})");
   EXPECT_EQ(*TextMember(object), "a");
-  EXPECT_THAT(*IdsMember(object), ElementsAre(1, 2));
+  EXPECT_THAT(*IdsMember(object, "ids"), ElementsAre(1, 2));
   EXPECT_TRUE(*BoolMember(object, "parse_special", false));
   EXPECT_TRUE(*BoolMember(object, "absent", true));
 
   const nlohmann::json wrong = *ParseJsonObject(R"({"text": 1, "ids": [1, -2], "parse_special": "yes"})");
   EXPECT_FALSE(TextMember(wrong).ok());
-  EXPECT_THAT(Message(IdsMember(wrong).status()), HasSubstr("element 1"));
+  EXPECT_THAT(Message(IdsMember(wrong, "ids").status()), HasSubstr("element 1"));
   EXPECT_FALSE(BoolMember(wrong, "parse_special", false).ok());
 }
 
@@ -87,7 +102,7 @@ TEST(JsonLineTest, DeepNestingIsRefusedWithoutOverflowingTheStack) {
   EXPECT_FALSE(ParseJsonObject(deep).ok());
   const absl::StatusOr<nlohmann::json> object = ParseJsonObject("{\"ids\": [" + deep + "]}");
   ASSERT_TRUE(object.ok());
-  EXPECT_THAT(Message(IdsMember(*object).status()), HasSubstr("element 0"));
+  EXPECT_THAT(Message(IdsMember(*object, "ids").status()), HasSubstr("element 0"));
 }
 
 TEST(TextFileTest, MissingFilesAndFoldersAreNamed) {

@@ -39,6 +39,13 @@ TEST(PlanPoolTest, AGivenSizeIsNeverExceeded) {
   EXPECT_EQ(PlanPool(config, kShape, 16, 0)->shape.num_blocks, 1);
 }
 
+TEST(PlanPoolTest, TheHostsMemoryIsCountedInBlocksToo) {
+  ServerConfig config;
+  config.kv_cache.host_swap_bytes = 5 * kBlockBytes - 1;
+  EXPECT_EQ(PlanPool(config, kShape, 16, 1LL << 30)->shape.host_blocks, 4);
+  EXPECT_EQ(PlanPool(ServerConfig(), kShape, 16, 1LL << 30)->shape.host_blocks, 0);
+}
+
 TEST(PlanPoolTest, LessThanOneBlockIsRefusedWithTheRemedy) {
   ServerConfig config;
   config.kv_cache.memory = Quantity{QuantityUnit::kBytes, kBlockBytes - 1};
@@ -73,7 +80,7 @@ TEST(PlanPolicyTest, SequencesFollowBlocks) {
 }
 
 TEST(PlanPolicyTest, ALocalCommandHasAnyPoolToItself) {
-  const ServerConfig config = LocalConfig();
+  const ServerConfig config = LocalConfig(1);
   for (std::int32_t blocks = 1; blocks < 20; ++blocks) {
     Diagnostics findings("");
     const absl::StatusOr<Policy> policy = PlanPolicy(config, PoolOf(blocks), &findings);

@@ -129,6 +129,7 @@ class EngineFixture : public ::testing::Test {
   struct Settings {
     std::int32_t num_blocks = 16;
     std::int32_t block_tokens = 4;
+    std::int32_t host_blocks = 0;
     std::int32_t max_context_tokens = 64;
     std::int32_t max_step_tokens = 4;
     std::int32_t max_running_sequences = 0;  // 0 = as many as a step has tokens
@@ -146,7 +147,8 @@ class EngineFixture : public ::testing::Test {
   void StartEngine(const Settings& settings) {
     BackendInfo info;
     info.name = "fake";
-    info.pool = {.num_blocks = settings.num_blocks, .block_tokens = settings.block_tokens};
+    info.pool = {
+        .num_blocks = settings.num_blocks, .block_tokens = settings.block_tokens, .host_blocks = settings.host_blocks};
     info.vocab_size = tokenizer.vocab_size() + settings.padding_ids;
     info.max_context_tokens = settings.max_context_tokens;
     info.max_step_tokens = settings.max_step_tokens;

@@ -129,6 +129,32 @@ TEST_F(Fault, AtTheStartIsToldAndTriedAgain) {
   ExpectFullCapacity();
 }
 
+TEST_F(Fault, IsTriedAgainAlsoWhileWhatWaitsMayNotStart) {
+  StartEngine({.max_running_sequences = 1, .probe_interval = std::chrono::milliseconds(1)});
+  backend->CloseGate();
+  const auto running = Submit(Request("running", "p", 3));
+  backend->WaitForStepAtGate();
+  const auto waiting = Submit(Request("waiting", "p", 3));
+  Policy held = *engine->policy();
+  held.classes[0].stop = ClassStop::kHold;
+  engine->SetPolicy(held);
+  backend->SetBroken(true);
+  backend->OpenGate();
+  EXPECT_EQ(running->WaitForEnd().failure(), RefusalReason::kBackendFault);
+  backend->SetBroken(false);
+  while (!engine->serving()) std::this_thread::yield();
+  held.classes[0].stop = ClassStop::kNone;
+  engine->SetPolicy(held);
+  EXPECT_EQ(waiting->WaitForEnd().finish_reason(), FinishReason::kLength);
+}
+
+RunStep RunOn(FakeBackend* backend) {
+  return [backend](const StepPlan& plan, StepResult* result) {
+    absl::Status status = backend->Submit(plan);
+    return status.ok() ? backend->Await(result) : status;
+  };
+}
+
 TEST(Calibration, TeachesTheCostModelAndLeavesNoTrace) {
   BackendInfo info;
   info.pool = {.num_blocks = 200, .block_tokens = 16};
@@ -138,7 +164,7 @@ TEST(Calibration, TeachesTheCostModelAndLeavesNoTrace) {
   FakeBackend backend(info, HashedLetter, nullptr, std::chrono::milliseconds(7));
   BlockPool pool(info.pool);
   StepCostModel model;
-  ASSERT_EQ(Calibrate(16, 64, &backend, &pool, &model), absl::OkStatus());
+  ASSERT_EQ(Calibrate(16, 64, info, RunOn(&backend), &pool, &model), absl::OkStatus());
   EXPECT_EQ(backend.steps(), 16);
   const StepWork decode{.decode_sequences = 3, .decode_kv_tokens = 60};
   EXPECT_NEAR(ToSeconds(model.Predict(decode)), 0.007, 0.002);
@@ -154,7 +180,7 @@ TEST(Calibration, KeepsToWhatPoolPolicyAndStepsAllow) {
   FakeBackend backend(info);
   BlockPool pool(info.pool);
   StepCostModel model;
-  ASSERT_EQ(Calibrate(16, 2, &backend, &pool, &model), absl::OkStatus());
+  ASSERT_EQ(Calibrate(16, 2, info, RunOn(&backend), &pool, &model), absl::OkStatus());
   EXPECT_GT(backend.steps(), 0);
   for (const SeenRow& row : backend.seen()) {
     EXPECT_LE(row.first_position + row.num_tokens, 12);

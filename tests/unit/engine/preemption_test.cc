@@ -16,9 +16,12 @@ class Preemption : public EngineFixture {
   void StartClasses(NextToken next_token = HashedLetter) {
     Settings settings;
     settings.num_blocks = 16;
+    settings.step_time = std::chrono::seconds(1);
+    StartClasses(settings, std::move(next_token));
+  }
+  void StartClasses(Settings settings, NextToken next_token) {
     settings.max_step_tokens = 16;
     settings.next_token = std::move(next_token);
-    settings.step_time = std::chrono::seconds(1);
     settings.policy = [](Policy* policy) {
       policy->classes.resize(2);
       ClassPolicy& interactive = policy->classes[kInteractive];
@@ -40,12 +43,12 @@ class Preemption : public EngineFixture {
 
   // Thirteen blocks: the pool has no room for seven more.
   TokenizedRequest BatchRequest() const {
-    TokenizedRequest request = Request("batch", "ten tokens", 40);
+    TokenizedRequest request = Request("batch", "ten tokens", batch_tokens_);
     request.spec.service_class = kBatch;
     return request;
   }
   TokenizedRequest InteractiveRequest() const {
-    TokenizedRequest request = Request("interactive", "the interactive one.", 9);
+    TokenizedRequest request = Request("interactive", "the interactive one.", interactive_tokens_);
     request.spec.service_class = kInteractive;
     return request;
   }
@@ -75,6 +78,8 @@ class Preemption : public EngineFixture {
     return text;
   }
 
+  std::int32_t batch_tokens_ = 40;
+  std::int32_t interactive_tokens_ = 9;
   std::shared_ptr<RecordingSink> interactive_;
 };
 
@@ -110,6 +115,23 @@ TEST_F(Preemption, CountsWhatIsComputedAgain) {
   const Usage usage = batch->Only<Completed>()->usage;
   EXPECT_GE(usage.recomputed_tokens, 1);
   EXPECT_LE(usage.recomputed_tokens, 21);
+}
+
+TEST_F(Preemption, KeepsInTheHostsMemoryWhatWouldCostMoreToComputeAgain) {
+  // 160 tokens in ten blocks, most of which the interactive request writes over.
+  batch_tokens_ = 200;
+  interactive_tokens_ = 160;
+  StartClasses({.num_blocks = 16, .block_tokens = 16, .host_blocks = 16, .max_context_tokens = 256}, HashedLetter);
+  const auto batch = Submit(BatchRequest());
+  Preempt(151);
+  backend->OpenGate();
+  EXPECT_EQ(interactive_->WaitForEnd().text(), Alone(InteractiveRequest()));
+  EXPECT_EQ(batch->WaitForEnd().text(), Alone(BatchRequest()));
+  const Usage usage = batch->Only<Completed>()->usage;
+  EXPECT_EQ(usage.preemptions, 1);
+  EXPECT_LE(usage.recomputed_tokens, 16);
+  EXPECT_GT(backend->swapped_blocks(), 0);
+  EXPECT_EQ(engine->load().reserved_blocks, 0);
 }
 
 TEST_F(Preemption, EndsAtOnceForAParkedRequestThatIsCancelled) {

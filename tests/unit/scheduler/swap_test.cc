@@ -191,6 +191,26 @@ TEST_F(Swap, PromptLogprobsAreReportedOnceAndNothingIsComputedTwice) {
   Finish(0);
 }
 
+TEST_F(Swap, PromptLogprobsAreReportedOnceAlsoWhereTheChoiceThatComputedThemHasEnded) {
+  Use({40, 4});
+  LoopRequest request = Ask(0, Prompt(10), 12, 2);
+  request.prompt_logprobs = 0;
+  Add(0, request);
+  Commit({}, {0});
+  std::int64_t reported = 0;
+  on_plan = [&](const StepPlan& planned) {
+    reported += std::ranges::count_if(planned.logit_rows, [](const LogitRow& row) { return row.target != kNoToken; });
+  };
+  Step();
+  EXPECT_EQ(reported, 9);
+  End(0, 0);  // before the choices part
+  Commit({0}, {});
+  Commit({}, {0});
+  while (requests[0].live > 0) Step();
+  EXPECT_EQ(reported, 9);
+  EXPECT_EQ(requests[0].output[1], test::Alone(request)[1]);
+}
+
 TEST_F(Swap, WithTooLittleHostMemoryItIsComputedAgain) {
   Use({16, 4, 5});
   Add(0, Ask(0, Prompt(18), 20));
