@@ -5,37 +5,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "kernels/cpu/activation_residual.h"
+#include "runner/weight_format.h"
 
 namespace berth {
 namespace {
 
 // Input rows multiplied at a time: their prepared form stays in the second-level cache while the panels pass by.
 constexpr std::int32_t kRowsAtOnce = 256;
-
-cpu::WeightFormat FormatOf(GgufTensorType type) {
-  switch (type) {
-    case GgufTensorType::kF32:
-      return cpu::WeightFormat::kF32;
-    case GgufTensorType::kF16:
-      return cpu::WeightFormat::kF16;
-    case GgufTensorType::kBF16:
-      return cpu::WeightFormat::kBF16;
-    case GgufTensorType::kQ4_0:
-      return cpu::WeightFormat::kQ4_0;
-    case GgufTensorType::kQ4_1:
-      return cpu::WeightFormat::kQ4_1;
-    case GgufTensorType::kQ5_0:
-      return cpu::WeightFormat::kQ5_0;
-    case GgufTensorType::kQ8_0:
-      return cpu::WeightFormat::kQ8_0;
-    case GgufTensorType::kQ6_K:
-      return cpu::WeightFormat::kQ6_K;
-  }
-  CheckFailed(__FILE__, __LINE__, "a tensor type that the model reader lets through has kernels",
-              GgufTensorTypeName(type));
-}
 
 }  // namespace
 
@@ -88,8 +65,8 @@ absl::StatusOr<PackedWeights> PackedWeights::Pack(const Model& model, bool float
   pool.Run([&](int thread) {
     for (const PackJob& job : weights.jobs_) {
       const std::int64_t panels = cpu::NumPanels(job.matrix.n);
-      cpu::PackPanels(FormatOf(job.tensor->type), job.tensor->data.data(), job.matrix.kind, job.matrix.n, job.matrix.k,
-                      static_cast<int>(panels * thread / pool.num_threads()),
+      cpu::PackPanels(WeightFormatOf(job.tensor->type), job.tensor->data.data(), job.matrix.kind, job.matrix.n,
+                      job.matrix.k, static_cast<int>(panels * thread / pool.num_threads()),
                       static_cast<int>(panels * (thread + 1) / pool.num_threads()), job.dst);
     }
   });
@@ -113,9 +90,11 @@ std::size_t PackedWeights::LayOut(const Model& model, bool float32, std::byte* b
   output_norm_ = TakeVector(*model.weights.output_norm, layout);
   head_ = TakeProjection({model.weights.output}, float32, layout);
 
+  hidden_ = model.config.hidden;
+  embedding_ = nullptr;
+  if (model.weights.token_embedding == model.weights.output) return layout.bytes();
   const GgufTensor& embedding = *model.weights.token_embedding;
-  hidden_ = static_cast<std::int32_t>(embedding.cols());
-  embedding_format_ = FormatOf(embedding.type);
+  embedding_format_ = WeightFormatOf(embedding.type);
   embedding_row_bytes_ = embedding.data.size() / static_cast<std::size_t>(embedding.rows());
   auto* copy = layout.Take<std::byte>(embedding.data.size());
   if (copy != nullptr) std::memcpy(copy, embedding.data.data(), embedding.data.size());
@@ -128,7 +107,7 @@ Projection PackedWeights::TakeProjection(std::initializer_list<const GgufTensor*
   Projection projection;
   for (const GgufTensor* tensor : tensors) {
     cpu::PackedMatrix matrix;
-    matrix.kind = cpu::ChoosePackedKind(FormatOf(tensor->type), float32);
+    matrix.kind = cpu::ChoosePackedKind(WeightFormatOf(tensor->type), float32);
     matrix.n = static_cast<std::int32_t>(tensor->rows());
     matrix.k = static_cast<std::int32_t>(tensor->cols());
     auto* dst = layout.Take<std::byte>(cpu::PackedBytes(matrix.kind, matrix.n, matrix.k));
@@ -158,6 +137,7 @@ const float* PackedWeights::TakeVector(const GgufTensor& tensor, MemoryLayout& l
 }
 
 void PackedWeights::Embed(TokenId token, float* dst) const {
+  if (embedding_ == nullptr) return cpu::UnpackRow(head_.parts.front().matrix, token, dst);
   cpu::Dequantize(embedding_format_, embedding_ + static_cast<std::size_t>(token) * embedding_row_bytes_, hidden_, dst);
 }
 

@@ -77,6 +77,8 @@ class PackedWeights {
   // The embedding of a token: `hidden` floats.
   void Embed(TokenId token, float* dst) const;
 
+  std::size_t bytes() const { return memory_.size(); }
+
  private:
   struct PackJob {
     const GgufTensor* tensor;
@@ -94,7 +96,7 @@ class PackedWeights {
   std::vector<Layer> layers_;
   const float* output_norm_ = nullptr;
   Projection head_;
-  // The embedding as it is in the file: a step reads a few of its rows, and packed rows cannot be read alone.
+  // The embedding as it is in the file; nullptr where it is the head's matrix too.
   cpu::WeightFormat embedding_format_ = cpu::WeightFormat::kF32;
   const std::byte* embedding_ = nullptr;
   std::size_t embedding_row_bytes_ = 0;
