@@ -49,6 +49,11 @@ struct Trials {
   std::atomic<std::int64_t> preemptions = 0;
   std::atomic<std::int64_t> recomputed_tokens = 0;
   std::atomic<std::int64_t> cached_tokens = 0;
+
+  bool complete() const {
+    return shared_steps > 0 && mixed_steps > 0 && swapped_blocks > 0 && preemptions > 0 && recomputed_tokens > 0 &&
+           cached_tokens > 0;
+  }
 };
 
 void Tell(const Trials& trials) {
@@ -325,14 +330,12 @@ TEST(EngineBatchInvariance, TokensAreBitIdenticalToAloneUnderRandomSchedules) {
   BERTH_REQUIRE_SHARED(path, "models/stories260K-f32.gguf");
   const ModelUnderTest tested = ModelUnderTest::Open(path, 128);
   Trials trials;
-  for (std::uint64_t seed = 1; seed <= kSchedules; ++seed) CheckSchedule(seed, Sizes(), tested, &trials);
+  std::uint64_t seed = 1;
+  for (; seed <= kSchedules; ++seed) CheckSchedule(seed, Sizes(), tested, &trials);
+  // Which request meets which is the threads' doing: on until everything was tried.
+  for (; seed <= 20 * kSchedules && !trials.complete(); ++seed) CheckSchedule(seed, Sizes(), tested, &trials);
   Tell(trials);
-  EXPECT_GT(trials.shared_steps, 0);
-  EXPECT_GT(trials.mixed_steps, 0);
-  EXPECT_GT(trials.cached_tokens, 0);
-  EXPECT_GT(trials.preemptions, 0);
-  EXPECT_GT(trials.recomputed_tokens, 0);
-  EXPECT_GT(trials.swapped_blocks, 0);
+  EXPECT_TRUE(trials.complete());
 }
 
 TEST(EngineBatchInvariance, TokensOfTheDefaultModelAreBitIdenticalToAlone) {
