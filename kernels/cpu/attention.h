@@ -37,13 +37,19 @@ struct AttentionTile {
   KvElement element = KvElement::kF32;
   const std::byte* k = nullptr;  // this layer's keys at this KV head in block 0; tokens of a block lie head_dim apart
   const std::byte* v = nullptr;
-  std::int64_t block_stride = 0;  // elements from a block to the next
-  // kInt8: scales of block 0's keys and values at this KV head, one per token; a block's lie block_stride / head_dim
-  // after those of the block before.
+  // kInt8: scales of block 0's keys and values at this KV head, one per token.
   const std::uint16_t* k_scales = nullptr;
   const std::uint16_t* v_scales = nullptr;
+  std::int64_t block_bytes = 0;  // from a block's keys, values or scales to the next one's; whole elements and scales
   const std::int32_t* block_ids = nullptr;
   std::int32_t block_tokens = 0;  // a power of two ≤ 256
+  // What will be attended after this chunk, whose first keys are fetched ahead; no tokens: nothing.
+  struct Next {
+    const std::byte* k = nullptr;  // as above
+    const std::int32_t* block_ids = nullptr;
+    std::int32_t first_position = 0;
+    std::int32_t num_tokens = 0;
+  } next;
 };
 
 // What attention over some positions gave: softmax(q · k) · v = acc / sum, with exponentials relative to max. A row

@@ -12,6 +12,7 @@ namespace {
 // From so many rows on, transposing a chunk's keys once costs less than summing lanes for every row.
 constexpr int kRowsWorthTransposing = 8;
 constexpr int kChunk = kAttentionChunkTokens;
+constexpr int kAheadRows = 64;  // fetched so long before they are wanted
 constexpr float kMinusInfinity = -__builtin_inff();
 
 inline int Smaller(int a, int b) { return a < b ? a : b; }
@@ -36,16 +37,51 @@ inline ChunkScratch DivideScratch(float* scratch, int stride) {
   return s;
 }
 
+// Rows of K or V in the order in which a chunk reads them, to be fetched before they are wanted: they lie in short runs
+// all over the pool, which no processor foresees.
+template <typename Element>
+struct RowsAhead {
+  const Element* rows;
+  const std::int64_t* offset;
+  int count;
+  // What is read after these.
+  const Element* then;
+  const std::int64_t* then_offset;
+  int then_count;
+  int row_bytes;
+
+  // For a loop that has reached row t, a multiple of kLanes. Inlined by force: GCC holds that a call which only
+  // prefetches does nothing.
+  __attribute__((always_inline)) void Fetch(int t) const {
+    const int first = t + kAheadRows;
+    if (first < count) {
+      FetchRows(rows, offset, first, Smaller(count, first + kLanes));
+    } else {
+      FetchRows(then, then_offset, first - count, Smaller(then_count, first - count + kLanes));
+    }
+  }
+
+ private:
+  __attribute__((always_inline)) void FetchRows(const Element* from, const std::int64_t* at, int begin, int end) const {
+    for (int t = begin; t < end; ++t) {
+      const auto* row = reinterpret_cast<const char*>(from + at[t]);
+      // To the second level: the first has too few places for what is under way.
+      for (int b = 0; b < row_bytes; b += 64) __builtin_prefetch(row + b, 0, 2);
+    }
+  }
+};
+
 // q · k of kRows rows with `count` keys. A product's lanes are chains over d = j, j + 16, ... summed by SumLanes's
 // tree.
 template <int kRows, typename Element>
-void ScoreDirect(const float* q, int stride, int head_dim, const Element* k, const std::int64_t* offset, int count,
-                 float* scores) {
+void ScoreDirect(const float* q, int stride, int head_dim, const RowsAhead<Element>& keys, float* scores) {
+  const int count = keys.count;
   for (int t = 0; t < count; t += kLanes) {
+    keys.Fetch(t);
     const int n = Smaller(kLanes, count - t);
     Vec partial[kRows][kLanes];
     for (int i = 0; i < n; ++i) {
-      const Element* key = k + offset[t + i];
+      const Element* key = keys.rows + keys.offset[t + i];
       Vec x = LoadUpTo(key, head_dim);
       Vec sum[kRows];
 #pragma GCC unroll 4
@@ -105,13 +141,14 @@ void ScoreTransposed(const float* q, int stride, const float* keys, int count, f
 }
 
 template <typename Element>
-void TransposeKeys(const Element* k, const std::int64_t* offset, int count, int head_dim, int stride, float* keys) {
-  for (int t = 0; t < count; t += kLanes) {
+void TransposeKeys(const RowsAhead<Element>& from, int head_dim, int stride, float* keys) {
+  for (int t = 0; t < from.count; t += kLanes) {
+    from.Fetch(t);
     for (int d = 0; d < stride; d += kLanes) {
       Vec rows[kLanes];
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) {
-        rows[i] = t + i < count ? LoadUpTo(k + offset[t + i] + d, head_dim - d) : Set1(0.0F);
+        rows[i] = t + i < from.count ? LoadUpTo(from.rows + from.offset[t + i] + d, head_dim - d) : Set1(0.0F);
       }
       StoreTransposed(rows, keys + (t * stride + d * kLanes));
     }
@@ -134,10 +171,10 @@ inline void Softmax(float* scores, int limit, float* max, float* sum) {
   *sum = SumLanes(total);
 }
 
-// acc[r] += p[r][t] · v[t] for t in [begin, end) ascending, in kBlocks vectors from v on; kWhole: head_dim has them
-// all.
+// acc[r] += p[r][t] · v[t] for t in [begin, end) ascending, in kBlocks vectors of each row from element `first` on;
+// kWhole: head_dim, which counts from there, has them all.
 template <int kRows, int kBlocks, bool kWhole, typename Element>
-void AccumulateBlocks(const float* p, const Element* v, const std::int64_t* offset, int begin, int end, int head_dim,
+void AccumulateBlocks(const float* p, const RowsAhead<Element>& v, int first, int begin, int end, int head_dim,
                       float* acc, int stride) {
   Vec sum[kRows][kBlocks];
 #pragma GCC unroll 4
@@ -146,10 +183,11 @@ void AccumulateBlocks(const float* p, const Element* v, const std::int64_t* offs
     for (int b = 0; b < kBlocks; ++b) sum[r][b] = Load(acc + r * stride + b * kLanes);
   }
   for (int t = begin; t < end; ++t) {
+    if (t % kLanes == 0) v.Fetch(t);
+    const Element* row = v.rows + v.offset[t] + first;
     Vec x[kBlocks];
 #pragma GCC unroll 4
-    for (int b = 0; b < kBlocks; ++b)
-      x[b] = LoadUpTo(v + offset[t] + b * kLanes, kWhole ? kLanes : head_dim - b * kLanes);
+    for (int b = 0; b < kBlocks; ++b) x[b] = LoadUpTo(row + b * kLanes, kWhole ? kLanes : head_dim - b * kLanes);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       const Vec weight = Set1(p[r * kChunk + t]);
@@ -165,76 +203,74 @@ void AccumulateBlocks(const float* p, const Element* v, const std::int64_t* offs
 }
 
 template <int kRows, typename Element>
-void AccumulateRows(const float* p, const Element* v, const std::int64_t* offset, int begin, int end, int head_dim,
-                    float* acc, int stride) {
+void AccumulateRows(const float* p, const RowsAhead<Element>& v, int begin, int end, int head_dim, float* acc,
+                    int stride) {
   if (begin >= end) return;
   int d = 0;
   if constexpr (kValueBlocks > 1) {
     for (; d + kValueBlocks * kLanes <= head_dim; d += kValueBlocks * kLanes) {
-      AccumulateBlocks<kRows, kValueBlocks, true>(p, v + d, offset, begin, end, head_dim - d, acc + d, stride);
+      AccumulateBlocks<kRows, kValueBlocks, true>(p, v, d, begin, end, head_dim - d, acc + d, stride);
     }
   }
   for (; d + kLanes <= head_dim; d += kLanes) {
-    AccumulateBlocks<kRows, 1, true>(p, v + d, offset, begin, end, head_dim - d, acc + d, stride);
+    AccumulateBlocks<kRows, 1, true>(p, v, d, begin, end, head_dim - d, acc + d, stride);
   }
-  if (d < head_dim) AccumulateBlocks<kRows, 1, false>(p, v + d, offset, begin, end, head_dim - d, acc + d, stride);
+  if (d < head_dim) AccumulateBlocks<kRows, 1, false>(p, v, d, begin, end, head_dim - d, acc + d, stride);
 }
 
 // Rows of neighbouring tokens attend nearly the same positions: together as far as all do, then each alone.
 template <int kRows, typename Element>
-void WeighValues(const float* p, const int* limit, const Element* v, const std::int64_t* offset, int head_dim,
-                 float* acc, int stride) {
+void WeighValues(const float* p, const int* limit, const RowsAhead<Element>& v, int head_dim, float* acc, int stride) {
   int common = limit[0];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     common = Smaller(common, limit[r]);
     for (int d = 0; d < stride; d += kLanes) Store(acc + r * stride + d, Set1(0.0F));
   }
-  AccumulateRows<kRows>(p, v, offset, 0, common, head_dim, acc, stride);
+  AccumulateRows<kRows>(p, v, 0, common, head_dim, acc, stride);
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-    AccumulateRows<1>(p + r * kChunk, v, offset, common, limit[r], head_dim, acc + r * stride, stride);
+    AccumulateRows<1>(p + r * kChunk, v, common, limit[r], head_dim, acc + r * stride, stride);
   }
 }
 
 template <typename Element>
-void WeighAllValues(const float* p, const int* limit, int rows, const Element* v, const std::int64_t* offset,
-                    int head_dim, float* acc, int stride) {
+void WeighAllValues(const float* p, const int* limit, int rows, const RowsAhead<Element>& v, int head_dim, float* acc,
+                    int stride) {
   int r = 0;
   for (; r + 4 <= rows; r += 4) {
-    WeighValues<4>(p + r * kChunk, limit + r, v, offset, head_dim, acc + r * stride, stride);
+    WeighValues<4>(p + r * kChunk, limit + r, v, head_dim, acc + r * stride, stride);
   }
   p += r * kChunk;
   limit += r;
   acc += r * stride;
   switch (rows - r) {
     case 3:
-      return WeighValues<3>(p, limit, v, offset, head_dim, acc, stride);
+      return WeighValues<3>(p, limit, v, head_dim, acc, stride);
     case 2:
-      return WeighValues<2>(p, limit, v, offset, head_dim, acc, stride);
+      return WeighValues<2>(p, limit, v, head_dim, acc, stride);
     case 1:
-      return WeighValues<1>(p, limit, v, offset, head_dim, acc, stride);
+      return WeighValues<1>(p, limit, v, head_dim, acc, stride);
     default:
       return;
   }
 }
 
 template <typename Element>
-void ScoreAllDirect(const ChunkScratch& s, int rows, const Element* k, const std::int64_t* offset, int count,
-                    int head_dim, int stride) {
+void ScoreAllDirect(const ChunkScratch& s, int rows, const RowsAhead<Element>& keys, int head_dim, int stride) {
   int r = 0;
   for (; r + 4 <= rows; r += 4) {
-    ScoreDirect<4>(s.q + r * stride, stride, head_dim, k, offset, count, s.scores + r * kChunk);
+    ScoreDirect<4>(s.q + r * stride, stride, head_dim, keys, s.scores + r * kChunk);
   }
   const float* q = s.q + r * stride;
   float* scores = s.scores + r * kChunk;
   switch (rows - r) {
     case 3:
-      return ScoreDirect<3>(q, stride, head_dim, k, offset, count, scores);
+      return ScoreDirect<3>(q, stride, head_dim, keys, scores);
     case 2:
-      return ScoreDirect<2>(q, stride, head_dim, k, offset, count, scores);
+      return ScoreDirect<2>(q, stride, head_dim, keys, scores);
     case 1:
-      return ScoreDirect<1>(q, stride, head_dim, k, offset, count, scores);
+      return ScoreDirect<1>(q, stride, head_dim, keys, scores);
     default:
       return;
   }
@@ -261,7 +297,7 @@ inline void ScaleQueries(const AttentionTile& tile, int stride, float* q) {
 
 // The chunk's scales in order of position, and zeros up to a whole vector.
 inline void LoadScales(const AttentionTile& tile, int begin, int count, const ChunkScratch& s) {
-  const std::int64_t block_stride = tile.block_stride / tile.head_dim;
+  const std::int64_t block_stride = tile.block_bytes / std::int64_t{sizeof(std::uint16_t)};
   for (int t = 0; t < count; t += Smaller(tile.block_tokens, count - t)) {
     const std::int64_t block = tile.block_ids[(begin + t) / tile.block_tokens] * block_stride;
     const int n = Smaller(tile.block_tokens, count - t);
@@ -276,6 +312,31 @@ inline void MultiplyInto(const float* factors, int count, float* x) {
   for (int t = 0; t < count; t += kLanes) Store(x + t, Mul(Load(x + t), Load(factors + t)));
 }
 
+// The values in float32, `stride` apart: converted once for all rows. Overwrites their offsets.
+template <typename Element>
+RowsAhead<float> WidenValues(const RowsAhead<Element>& from, int head_dim, int stride, float* values,
+                             std::int64_t* offset) {
+  for (int t = 0; t < from.count; ++t) {
+    if (t % kLanes == 0) from.Fetch(t);
+    const Element* row = from.rows + from.offset[t];
+    for (int d = 0; d < stride; d += kLanes) Store(values + t * stride + d, LoadUpTo(row + d, head_dim - d));
+    offset[t] = static_cast<std::int64_t>(t) * stride;
+  }
+  return {values, offset, from.count, nullptr, nullptr, 0, 0};
+}
+
+// Where `count` rows from position `begin` on lie, in elements from block 0's first.
+template <typename Element>
+void LocateRows(const AttentionTile& tile, const std::int32_t* block_ids, int begin, int count, std::int64_t* offset) {
+  const std::int64_t block_stride = tile.block_bytes / std::int64_t{sizeof(Element)};
+  for (int t = 0; t < count;) {
+    const int place = (begin + t) % tile.block_tokens;
+    const int n = Smaller(tile.block_tokens - place, count - t);
+    std::int64_t at = block_ids[(begin + t) / tile.block_tokens] * block_stride + std::int64_t{place} * tile.head_dim;
+    for (const int end = t + n; t < end; ++t, at += tile.head_dim) offset[t] = at;
+  }
+}
+
 template <typename Element, bool kScaled>
 void AttendChunkOf(const AttentionTile& tile, std::int32_t chunk, float* scratch, const AttentionPartial& out) {
   const int begin = chunk * kChunk;
@@ -284,23 +345,26 @@ void AttendChunkOf(const AttentionTile& tile, std::int32_t chunk, float* scratch
   const int stride = out.stride;
   const int head_dim = tile.head_dim;
   const ChunkScratch s = DivideScratch(scratch, stride);
-  const auto* k = reinterpret_cast<const Element*>(tile.k);
-  const auto* v = reinterpret_cast<const Element*>(tile.v);
 
-  std::int64_t offset[kChunk];  // of a position's key and value, in elements
-  for (int t = 0; t < count; t += Smaller(tile.block_tokens, count - t)) {
-    const std::int64_t block = tile.block_ids[(begin + t) / tile.block_tokens] * tile.block_stride;
-    const int n = Smaller(tile.block_tokens, count - t);
-    for (int i = 0; i < n; ++i) offset[t + i] = block + static_cast<std::int64_t>(i) * head_dim;
-  }
+  std::int64_t offset[kChunk];  // of a position's key and value
+  LocateRows<Element>(tile, tile.block_ids, begin, count, offset);
+  std::int64_t next_offset[kAheadRows];
+  const int next_count = Smaller(kAheadRows, tile.next.num_tokens);
+  LocateRows<Element>(tile, tile.next.block_ids, tile.next.first_position, next_count, next_offset);
+  const auto* v = reinterpret_cast<const Element*>(tile.v);
+  const auto* next_k = reinterpret_cast<const Element*>(tile.next.k);
+  const int row_bytes = head_dim * static_cast<int>(sizeof(Element));
+  const RowsAhead<Element> keys = {
+      reinterpret_cast<const Element*>(tile.k), offset, count, v, offset, count, row_bytes};
+  const RowsAhead<Element> values = {v, offset, count, next_k, next_offset, next_count, row_bytes};
 
   ScaleQueries(tile, stride, s.q);
   const bool transpose = rows >= kRowsWorthTransposing;
   if (transpose) {
-    TransposeKeys(k, offset, count, head_dim, stride, s.keys);
+    TransposeKeys(keys, head_dim, stride, s.keys);
     ScoreAllTransposed(s, rows, count, stride);
   } else {
-    ScoreAllDirect(s, rows, k, offset, count, head_dim, stride);
+    ScoreAllDirect(s, rows, keys, head_dim, stride);
   }
   if constexpr (kScaled) {
     LoadScales(tile, begin, count, s);
@@ -319,17 +383,11 @@ void AttendChunkOf(const AttentionTile& tile, std::int32_t chunk, float* scratch
       if constexpr (kScaled) MultiplyInto(s.v_scales, limit[r], s.scores + r * kChunk);
     }
   }
-
   if (transpose) {
-    for (int t = 0; t < count; ++t) {
-      for (int d = 0; d < stride; d += kLanes) {
-        Store(s.values + t * stride + d, LoadUpTo(v + offset[t] + d, head_dim - d));
-      }
-      offset[t] = static_cast<std::int64_t>(t) * stride;
-    }
-    WeighAllValues(s.scores, limit, rows, s.values, offset, stride, out.acc, stride);
+    const RowsAhead<float> widened = WidenValues(values, head_dim, stride, s.values, offset);
+    WeighAllValues(s.scores, limit, rows, widened, stride, out.acc, stride);
   } else {
-    WeighAllValues(s.scores, limit, rows, v, offset, head_dim, out.acc, stride);
+    WeighAllValues(s.scores, limit, rows, values, head_dim, out.acc, stride);
   }
 }
 

@@ -29,6 +29,11 @@ struct OpsKernels {
   // x ≈ scale · code, codes from -127 to 127. The scale is a float16: max |x| / 127, at most 65504, rounded up, so that
   // |x - scale · code| ≤ scale / 2 where max |x| ≤ 127 · 65504. With an infinity or a NaN in x the scale is a NaN.
   void (*to_int8)(const float* x, std::int32_t n, std::int8_t* codes, std::uint16_t* scale);
+  // The highest of x; minus infinity where none is above it. A NaN counts as minus infinity.
+  float (*highest)(const float* x, std::int32_t n);
+  // y = e^((x - highest) / temperature), within some 1e-6 of itself: exactly 1 where x is the highest, exactly 0 for a
+  // NaN, minus infinity and what float32 has no number for. REQUIRES: highest = highest(x, n); temperature > 0.
+  void (*exp_weights)(const float* x, std::int32_t n, float highest, float temperature, float* y);
 };
 
 // REQUIRES: level ≤ DetectCpuLevel().

@@ -114,7 +114,32 @@ void ToInt8(const float* x, std::int32_t n, std::int8_t* codes, std::uint16_t* s
   }
 }
 
-constexpr OpsKernels kOpsKernels = {RmsNorm, RopeAdjacent, RopeHalves, SwiGlu, AddRow, ToBf16, ToInt8};
+float Highest(const float* x, std::int32_t n) {
+  // Max returns its second operand where one is a NaN: the highest so far.
+  const Vec nothing = Set1(-__builtin_inff());
+  Vec highest[4] = {nothing, nothing, nothing, nothing};
+  int i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    for (int j = 0; j < 4; ++j) highest[j] = Max(Load(x + i + j * kLanes), highest[j]);
+  }
+  for (; i < n; i += kLanes) highest[0] = Max(KeepFirst(LoadUpTo(x + i, n - i), n - i, nothing), highest[0]);
+  return MaxLanes(Max(Max(highest[0], highest[1]), Max(highest[2], highest[3])));
+}
+
+void ExpWeights(const float* x, std::int32_t n, float highest, float temperature, float* y) {
+  const Vec zero = Set1(0.0F);
+  for (int i = 0; i < n; i += kLanes) {
+    const Vec part = LoadUpTo(x + i, n - i);
+    const Vec exponent = Div(Sub(part, Set1(highest)), Set1(temperature));
+    // Where both are infinite the exponent is a NaN: then, as for every highest, the weight is 1.
+    const Vec weight = SelectGreater(exponent, Set1(-103.0F), Exp(exponent), zero);
+    const Vec capped = SelectGreater(Set1(highest), part, weight, Set1(1.0F));
+    StoreUpTo(y + i, SelectGreater(part, Set1(-__builtin_inff()), capped, zero), n - i);
+  }
+}
+
+constexpr OpsKernels kOpsKernels = {RmsNorm, RopeAdjacent, RopeHalves, SwiGlu,    AddRow,
+                                    ToBf16,  ToInt8,       Highest,    ExpWeights};
 
 }  // namespace
 }  // namespace berth::cpu

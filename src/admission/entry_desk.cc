@@ -1,6 +1,7 @@
 #include "admission/entry_desk.h"
 
 #include <algorithm>
+#include <string>
 
 #include "admission/refusals.h"
 #include "base/check.h"
@@ -70,9 +71,11 @@ std::optional<Refusal> EntryDesk::JudgeRequest(const Arrival& arrival) const {
     return refusal;
   }
   if (arrival.n < 1 || arrival.n > policy_.max_running_sequences) {
-    Refusal refusal =
-        LimitRefusal(RefusalReason::kInvalidRequest, "n must be at least 1 and at most what the server can run",
-                     "max_running_sequences", policy_.max_running_sequences, arrival.n);
+    Refusal refusal = LimitRefusal(RefusalReason::kInvalidRequest,
+                                   "n is " + std::to_string(arrival.n) + ", but must be at least 1 and at most " +
+                                       std::to_string(policy_.max_running_sequences) +
+                                       ", the sequences that run at once; ask for fewer",
+                                   "max_running_sequences", policy_.max_running_sequences, arrival.n);
     refusal.field = "sampling.n";
     return refusal;
   }

@@ -162,7 +162,7 @@ absl::Status BatchOutput::Rewrite() {
                     fchmod(fd, info.st_mode & 07777) == 0 && fsync(fd) == 0 &&
                     std::rename(temporary.c_str(), real_path.c_str()) == 0;
   if (!done) {
-    const absl::Status failure = Failure("rewrite");
+    absl::Status failure = Failure("rewrite");
     unlink(temporary.c_str());
     close(fd);
     return failure;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <string_view>
 
@@ -34,7 +35,7 @@ double BatchCounts::tokens_per_second() const {
 }
 
 std::string MinutesAndSeconds(double seconds) {
-  const auto total = static_cast<std::int64_t>(seconds + 0.5);
+  const std::int64_t total = std::llround(seconds);
   std::array<char, 48> text{};
   if (total >= 3600) {
     std::snprintf(text.data(), text.size(), "%lld:%02lld:%02lld", static_cast<long long>(total / 3600),

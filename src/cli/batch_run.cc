@@ -65,6 +65,7 @@ absl::Status RemainingLines::OtherRequest(std::int64_t index) const {
 
 absl::Status BatchRun::Go(std::int32_t workers) {
   std::vector<std::jthread> threads;
+  threads.reserve(static_cast<std::size_t>(workers));
   for (std::int32_t i = 0; i < workers; ++i) threads.emplace_back([this] { Work(); });
   threads.clear();  // joins
   return failure_;

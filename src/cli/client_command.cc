@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <memory>
@@ -21,19 +22,16 @@ struct ClientGenerateOptions {
   RequestSettings limits;
   std::string server = ListenSettings().grpc;
   std::string model;
+  std::string service_class;
   std::string request_id;
   float timeout_seconds = 0.0F;
   bool json = false;
 };
 
 Json AnswerJson(const Answer& answer, const GenerateSpec& spec) {
-  Json json = {{"request_id", answer.admitted ? answer.admitted->request_id : ""},
-               {"output_ids", answer.only().output_ids},
-               {"text", answer.only().text},
-               {"finish_reason", answer.FinishName(answer.only())},
-               {"stop_match", StopMatchJson(answer.only())},
-               {"seed", answer.admitted ? answer.admitted->seed : spec.sampling.seed}};
-  if (spec.output.logprobs != kNoLogprobs) json["logprobs"] = LogprobsJson(answer.only().logprobs, nullptr);
+  Json json = {{"request_id", answer.admitted ? answer.admitted->request_id : ""}};
+  AddChoices(answer, spec.output, nullptr, &json);
+  json["seed"] = answer.admitted ? answer.admitted->seed : spec.sampling.seed;
   if (spec.output.prompt_logprobs != kNoLogprobs)
     json["prompt_logprobs"] = LogprobsJson(answer.prompt_logprobs, nullptr);
   json["usage"] = answer.completed ? UsageJson(answer.usage) : Json(nullptr);
@@ -65,6 +63,7 @@ ClientOptions MakeClientOptions(const ClientGenerateOptions& options) {
   ClientOptions client;
   client.address = options.server;
   client.model = options.model;
+  client.service_class = options.service_class;
   client.timeout =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(static_cast<double>(options.timeout_seconds)));
   return client;
@@ -88,10 +87,12 @@ Outcome ClientGenerate(const ClientGenerateOptions& options, Output& out) {
     stop.request_stop();
   });
   GenerateClient client(MakeClientOptions(options));
-  Answer answer;
+  Answer answer(spec->sampling.n);
+  // One text comes as it is made; several would get mixed up.
+  const bool shows_deltas = !options.json && spec->sampling.n == 1;
   const auto on_event = [&](const StreamEvent& event) {
     const auto* delta = std::get_if<TokenDelta>(&event);
-    if (!options.json && delta != nullptr && !delta->text.empty() && !(out.Write(delta->text) && out.Flush())) {
+    if (shows_deltas && delta != nullptr && !delta->text.empty() && !(out.Write(delta->text) && out.Flush())) {
       stop.request_stop();
     }
     answer.Add(event);
@@ -102,17 +103,17 @@ Outcome ClientGenerate(const ClientGenerateOptions& options, Output& out) {
   if (out.closed()) return {};
   // A call that was given up gets no figures: the server counts them, gRPC does not carry them.
   if (stop.stop_requested() && !answer.completed) answer.failure.emplace().reason = RefusalReason::kCancelledByClient;
-  const std::string& text = answer.only().text;
-  if (!status.ok() && !answer.failure) {
-    if (!options.json && !text.empty()) out.Write("\n");
+  const bool failed = !status.ok() && !answer.failure;
+  const bool has_text = std::ranges::any_of(answer.choices, [](const ChoiceAnswer& c) { return !c.text.empty(); });
+  if (!options.json && (has_text || !failed)) {
+    const std::string texts = ShownTexts(answer);
+    out.Write(shows_deltas ? std::string_view(texts).substr(answer.only().text.size()) : texts);
     out.Flush();
-    return CallFault(status, options);
   }
+  if (failed) return CallFault(status, options);
   if (options.json) {
     out.WriteJson(AnswerJson(answer, *spec));
   } else {
-    if (!text.empty() && text.back() != '\n') out.Write("\n");
-    out.Flush();
     std::fprintf(stderr, "%s\n", answer.completed ? FiguresLine(answer).c_str() : "cancelled");
   }
   return {stopped_by == 0 ? kExitOk : 128 + stopped_by, ""};
@@ -132,6 +133,9 @@ void AddClientCommand(CLI::App* root, Invocation* invocation) {
       ->group("Server");
   AddText(app, "--model", &options->model, "NAME", "the model's served name; default: whatever is served")
       ->group("Server");
+  AddText(app, "--class", &options->service_class, "NAME",
+          "the service class; default: the server's (interactive: now or not at all; batch: may wait and pause)")
+      ->group("Server");
   AddText(app, "--request-id", &options->request_id, "ID", "a name for the request; default: the server makes one")
       ->group("Server");
   AddFloat(app, "--timeout", &options->timeout_seconds, 0.0F, 1e6F, true,
@@ -139,10 +143,13 @@ void AddClientCommand(CLI::App* root, Invocation* invocation) {
       ->group("Server");
   AddPromptFlags(app, &options->prompt);
   AddRequestFlags(app, &options->request, options->limits);
-  AddJson(app, &options->json,
-          "one object when done: request_id, output_ids, text, finish_reason, logprobs, usage, timing");
+  AddJson(
+      app, &options->json,
+      "one object when done: request_id, output_ids, text, finish_reason, logprobs, usage, timing; with -n, choices");
   app->footer(
-      "The text goes to standard output as it comes, a line of figures to standard error.\n"
+      "The text goes to standard output as it comes, a line of figures to standard error. With -n above 1 the texts "
+      "come\n"
+      "when all are done, each behind a line with its number.\n"
       "Ctrl-C gives the request up, keeps what came and exits with 130.\n\n"
       "Example:\n"
       "  berth client generate --server 127.0.0.1:8433 --prompt 'The capital of France is' --max-tokens 16");

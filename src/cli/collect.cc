@@ -182,10 +182,42 @@ Json LogprobsJson(const std::vector<TokenLogprob>& logprobs, const std::function
   return list;
 }
 
+void AddChoices(const Answer& answer, const OutputSpec& wanted, const std::function<std::string(TokenId)>& piece,
+                Json* json) {
+  const auto add = [&](const ChoiceAnswer& choice, Json* out) {
+    (*out)["output_ids"] = choice.output_ids;
+    (*out)["text"] = choice.text;
+    (*out)["finish_reason"] = answer.FinishName(choice);
+    (*out)["stop_match"] = StopMatchJson(choice);
+    if (wanted.logprobs != kNoLogprobs) (*out)["logprobs"] = LogprobsJson(choice.logprobs, piece);
+  };
+  if (answer.choices.size() == 1) return add(answer.only(), json);
+  Json choices = Json::array();
+  for (const ChoiceAnswer& choice : answer.choices) {
+    Json one = {{"index", choices.size()}};
+    add(choice, &one);
+    choices.push_back(std::move(one));
+  }
+  (*json)["choices"] = std::move(choices);
+}
+
+std::string ShownTexts(const Answer& answer) {
+  const bool several = answer.choices.size() > 1;
+  std::string shown;
+  for (std::size_t q = 0; q < answer.choices.size(); ++q) {
+    if (several) shown += "--- " + std::to_string(q + 1) + " ---\n";
+    shown += answer.choices[q].text;
+    if (!shown.empty() && shown.back() != '\n') shown += '\n';
+  }
+  return shown;
+}
+
 std::string FiguresLine(const Answer& answer) {
   const Usage& usage = answer.usage;
-  std::string line = GroupDigits(usage.prompt_tokens) + " prompt tokens, " + GroupDigits(usage.output_tokens) +
-                     " output tokens (" + answer.FinishName(answer.only()) + ")";
+  const bool several = answer.choices.size() > 1 && !answer.failure;
+  std::string line =
+      GroupDigits(usage.prompt_tokens) + " prompt tokens, " + GroupDigits(usage.output_tokens) + " output tokens (" +
+      (several ? std::to_string(answer.choices.size()) + " choices" : answer.FinishName(answer.only())) + ")";
   if (usage.output_tokens > 0) {
     line += " · first token " + Fixed(ToSeconds(usage.time_to_first_token) * 1e3, 0) + " ms";
     line += " · prefill " + Fixed(PrefillRate(usage), 1) + " tokens/s";

@@ -61,6 +61,13 @@ Json StopMatchJson(const ChoiceAnswer& choice);
 // `piece` gives the text of a token, or is empty where no vocabulary is at hand.
 Json LogprobsJson(const std::vector<TokenLogprob>& logprobs, const std::function<std::string(TokenId)>& piece);
 
+// What each choice of a request came to. Of a request for one choice, the members of `json`: output_ids, text,
+// finish_reason, stop_match, and logprobs where asked for; of one for several, its "choices", each with its index.
+void AddChoices(const Answer& answer, const OutputSpec& wanted, const std::function<std::string(TokenId)>& piece,
+                Json* json);
+// The texts for a reader: one ends with its line; each of several has a line with its number before it.
+std::string ShownTexts(const Answer& answer);
+
 // "5 prompt tokens, 32 output tokens (length) · first token 41 ms · prefill 120.1 tokens/s · decode 33.0 tokens/s · 3
 // KV blocks"
 std::string FiguresLine(const Answer& answer);

@@ -23,13 +23,9 @@ struct GenerateOptions {
 Json AnswerJson(const Answer& answer, const std::vector<TokenId>& prompt, const GenerateSpec& spec,
                 const Runtime& runtime) {
   const auto piece = [&](TokenId id) { return TokenText(*runtime.tokenizer, id); };
-  Json json = {{"prompt_ids", prompt},
-               {"output_ids", answer.only().output_ids},
-               {"text", answer.only().text},
-               {"finish_reason", answer.FinishName(answer.only())},
-               {"stop_match", StopMatchJson(answer.only())},
-               {"seed", spec.sampling.seed}};
-  if (spec.output.logprobs != kNoLogprobs) json["logprobs"] = LogprobsJson(answer.only().logprobs, piece);
+  Json json = {{"prompt_ids", prompt}};
+  AddChoices(answer, spec.output, piece, &json);
+  json["seed"] = spec.sampling.seed;
   if (spec.output.prompt_logprobs != kNoLogprobs) json["prompt_logprobs"] = LogprobsJson(answer.prompt_logprobs, piece);
   json["usage"] = UsageJson(answer.usage);
   json["timing"] = TimingJson(answer.usage);
@@ -45,7 +41,9 @@ Outcome Generate(const GenerateOptions& options, Output& out) {
   spec->output.return_token_ids = true;
 
   SignalWatcher signals;
-  const absl::StatusOr<std::unique_ptr<Runtime>> runtime = StartRuntime(options.config);
+  ServerConfig config = options.config;
+  config.kv_cache.auto_max_contexts = spec->sampling.n;
+  const absl::StatusOr<std::unique_ptr<Runtime>> runtime = StartRuntime(config);
   if (!runtime.ok()) return FromStatus(runtime.status());
   Engine& engine = *(*runtime)->engine;
   spec->arrival = (*runtime)->clock.Now();
@@ -58,8 +56,10 @@ Outcome Generate(const GenerateOptions& options, Output& out) {
     stopped_by = signal;
     stop.request_stop();
   });
+  // One text comes as it is made; several would get mixed up.
+  const bool shows_deltas = !options.json && spec->sampling.n == 1;
   const auto on_delta = [&](const TokenDelta& delta) {
-    if (!options.json && !delta.text.empty() && !(out.Write(delta.text) && out.Flush())) stop.request_stop();
+    if (shows_deltas && !delta.text.empty() && !(out.Write(delta.text) && out.Flush())) stop.request_stop();
   };
   const std::variant<Answer, Refusal> result = RunInEngine(engine, *request, on_delta, stop.get_token());
   signals.SetHandler(nullptr);
@@ -70,8 +70,8 @@ Outcome Generate(const GenerateOptions& options, Output& out) {
   if (options.json) {
     out.WriteJson(AnswerJson(answer, request->prompt, *spec, **runtime));
   } else {
-    const std::string& text = answer.only().text;
-    if (!text.empty() && text.back() != '\n') out.Write("\n");
+    const std::string texts = ShownTexts(answer);
+    out.Write(shows_deltas ? std::string_view(texts).substr(answer.only().text.size()) : texts);
     out.Flush();
     std::fprintf(stderr, "%s\n", FiguresLine(answer).c_str());
   }
@@ -84,8 +84,7 @@ Outcome Generate(const GenerateOptions& options, Output& out) {
 
 void AddGenerateCommand(CLI::App* root, Invocation* invocation) {
   auto options = std::make_shared<GenerateOptions>();
-  // One request runs: memory for one full context is all it can use.
-  options->config.kv_cache.auto_max_contexts = 1;
+  options->config.kv_cache.auto_max_contexts = 1;  // one for each choice
   options->config.classes = LocalClasses();
   options->config.scheduler.calibration_steps = 0;  // it has no deadline
   CLI::App* app = root->add_subcommand("generate", "Continue a prompt, in this process");
@@ -93,10 +92,13 @@ void AddGenerateCommand(CLI::App* root, Invocation* invocation) {
   AddPromptFlags(app, &options->prompt);
   AddRequestFlags(app, &options->request, options->config.request);
   AddEngineFlags(app, &options->config);
-  AddJson(app, &options->json,
-          "one object when done: prompt_ids, output_ids, text, finish_reason, logprobs, usage, timing");
+  AddJson(
+      app, &options->json,
+      "one object when done: prompt_ids, output_ids, text, finish_reason, logprobs, usage, timing; with -n, choices");
   app->footer(
-      "The text goes to standard output as it comes, a line of figures to standard error.\n"
+      "The text goes to standard output as it comes, a line of figures to standard error. With -n above 1 the texts "
+      "come\n"
+      "when all are done, each behind a line with its number.\n"
       "Ctrl-C stops, keeps what was generated and exits with 130.\n\n"
       "Example:\n"
       "  berth generate --prompt 'The capital of France is' --max-tokens 16");

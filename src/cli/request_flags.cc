@@ -15,6 +15,7 @@ constexpr float kMaxTemperature = 100.0F;
 constexpr float kMaxRepetitionPenalty = 100.0F;
 constexpr float kMaxPenalty = 2.0F;
 constexpr float kMaxBias = 1000.0F;
+constexpr std::int32_t kMaxChoices = 1024;  // the engine may take fewer, and says so
 
 constexpr const char* kPrompt = "Prompt";
 constexpr const char* kSampling = "Sampling";
@@ -115,6 +116,8 @@ std::vector<RequestField> RequestFields(const RequestSettings& limits) {
       {"--frequency-penalty", "frequency_penalty", kSampling,
        Float{[](Flags& f) -> float& { return f.sampling.frequency_penalty; }, -kMaxPenalty, kMaxPenalty},
        "the same, for each time it occurred"},
+      {"-n,--n", "n", kSampling, Int{[](Flags& f) -> std::int32_t& { return f.sampling.n; }, 1, kMaxChoices},
+       "choices for one prompt; default 1"},
 
       {"--max-tokens", "max_output_tokens", kStopping,
        Int{[](Flags& f) -> std::int32_t& { return f.stopping.max_output_tokens; }, 1, INT32_MAX}, length},

@@ -53,7 +53,7 @@ struct RequestField {
   std::string help;
 };
 
-// All but seed, n, biases and stops, in the order of the help.
+// All but seed, biases and stops, in the order of the help.
 std::vector<RequestField> RequestFields(const RequestSettings& limits);
 
 void AddRequestField(CLI::App* app, const RequestField& field, RequestFlags* flags);

@@ -15,7 +15,6 @@
 namespace berth::cli {
 namespace {
 
-constexpr std::int32_t kMaxChoices = 1024;
 constexpr std::size_t kMaxIdBytes = 1024;
 constexpr std::size_t kMostStopTokenIds = 1024;
 
@@ -135,9 +134,6 @@ absl::Status CheckId(const Json& id) {
 
 std::vector<RequestField> LineFields(const RequestSettings& limits) {
   std::vector<RequestField> fields = RequestFields(limits);
-  fields.push_back({"--n", "n", "Sampling",
-                    RequestField::Int{[](RequestFlags& f) -> std::int32_t& { return f.sampling.n; }, 1, kMaxChoices},
-                    "choices for one prompt"});
   fields.push_back({"--return-token-ids", "return_token_ids", "Output",
                     RequestField::Switch{[](RequestFlags& f) -> bool& { return f.output.return_token_ids; }},
                     "token ids of the prompt and of each choice as well"});

@@ -13,7 +13,7 @@
 
 namespace berth::cli {
 
-// RequestFields, and what only a request with an answer of its own can have: n, return_token_ids.
+// RequestFields, and what only a request with an answer of its own can have: return_token_ids.
 std::vector<RequestField> LineFields(const RequestSettings& limits);
 
 // All settings by their names: equal texts mean equal requests.

@@ -63,8 +63,8 @@ class Engine::Impl final : public OutputListener {
   void OnRequestOver() override { entrance_.NoteOver(); }
 
  private:
-  std::unique_ptr<LiveRequest> MakeLive(std::shared_ptr<const RequestFacts> facts, std::shared_ptr<EventSink> sink,
-                                        const Policy& policy) const;
+  std::unique_ptr<LiveRequest> MakeLive(const std::shared_ptr<const RequestFacts>& facts,
+                                        std::shared_ptr<EventSink> sink, const Policy& policy) const;
   void Refuse(TicketNumber ticket, std::unique_ptr<LiveRequest> request, Refusal refusal);
 
   // Constant after construction.
@@ -127,14 +127,14 @@ void Engine::Impl::Submit(TicketNumber ticket, TokenizedRequest request, std::sh
   EndRule rule(*tokenizer_, spec.stopping, demand.max_output_tokens, never_drawn_);
   auto facts = std::make_shared<const RequestFacts>(
       RequestFacts{ticket, std::move(request.spec), std::move(request.prompt), demand, std::move(rule)});
-  std::unique_ptr<LiveRequest> live = MakeLive(std::move(facts), std::move(sink), limits->policy());
+  std::unique_ptr<LiveRequest> live = MakeLive(facts, std::move(sink), limits->policy());
   if (refusal.has_value()) return Refuse(ticket, std::move(live), *std::move(refusal));
   if (!inbox_->Submit(&live)) return Refuse(ticket, std::move(live), Draining());
   // It may have been cancelled before the inbox knew it.
   if (entrance_.IsCancelled(ticket)) inbox_->Cancel(ticket);
 }
 
-std::unique_ptr<LiveRequest> Engine::Impl::MakeLive(std::shared_ptr<const RequestFacts> facts,
+std::unique_ptr<LiveRequest> Engine::Impl::MakeLive(const std::shared_ptr<const RequestFacts>& facts,
                                                     std::shared_ptr<EventSink> sink, const Policy& policy) const {
   const GenerateSpec& spec = facts->spec;
   auto live = std::make_unique<LiveRequest>(LiveRequest{

@@ -5,12 +5,17 @@
 #include <limits>
 
 #include "base/check.h"
+#include "runner/log_softmax.h"
 
 namespace berth {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr std::size_t kFirstSort = 64;
+constexpr std::size_t kGlance = 1024;  // logits searched together
+// Few tokens make up most of the probability: the others are looked at only if the draw goes that far. The last one is
+// the least number above 0.
+constexpr std::array kLeastWeights = {0x1p-8F, 0x1p-16F, std::numeric_limits<float>::denorm_min()};
 
 bool InVocabulary(TokenId id, std::size_t vocab_size) { return id >= 0 && static_cast<std::size_t>(id) < vocab_size; }
 
@@ -22,48 +27,6 @@ TokenId LowestNotBanned(std::span<const TokenId> banned) {
     if (other == id) ++id;
   }
   return id;
-}
-
-// The index of the highest logit, lowest on ties; kNoToken where none is above minus infinity.
-TokenId HighestLogit(std::span<const float> logits) {
-  TokenId best = kNoToken;
-  float highest = -kInfinity;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] > highest) {
-      highest = logits[i];
-      best = static_cast<TokenId>(i);
-    }
-  }
-  return best;
-}
-
-// What turns a logit into a log-probability: log Σ exp(logit - highest) beside the highest logit.
-struct Normalizer {
-  float highest = -kInfinity;
-  double log_sum = 0.0;
-
-  float operator()(float logit) const {
-    if (!(logit > -kInfinity)) return -kInfinity;
-    if (highest == kInfinity) return logit == kInfinity ? static_cast<float>(-log_sum) : -kInfinity;
-    return static_cast<float>((static_cast<double>(logit) - highest) - log_sum);
-  }
-};
-
-Normalizer Normalize(std::span<const float> logits) {
-  Normalizer result;
-  const TokenId best = HighestLogit(logits);
-  if (best == kNoToken) return result;
-  result.highest = logits[static_cast<std::size_t>(best)];
-  double sum = 0.0;
-  for (const float logit : logits) {
-    if (logit == result.highest) {
-      sum += 1.0;
-    } else if (logit > -kInfinity) {
-      sum += std::exp(static_cast<double>(logit) - result.highest);
-    }
-  }
-  result.log_sum = std::log(sum);
-  return result;
 }
 
 }  // namespace
@@ -91,39 +54,47 @@ double CounterUniform(std::uint64_t seed, std::int32_t choice_index, std::int64_
 
 TokenId Sampler::Sample(std::span<const float> logits, const SamplingInput& input) {
   BERTH_CHECK(!logits.empty());
-  const SamplingSpec& spec = *input.spec;
-  logits_.assign(logits.begin(), logits.end());
-  ApplyBias(spec);
-  ApplyPenalties(input);
   std::span<const TokenId> banned = input.banned;
   if (!InVocabulary(LowestNotBanned(banned), logits.size())) banned = {};  // all of them: then none
-  for (const TokenId id : banned) {
-    BERTH_CHECK(InVocabulary(id, logits_.size()));
-    logits_[static_cast<std::size_t>(id)] = -kInfinity;
-  }
-
-  if (spec.temperature <= 0.0F) {
-    const TokenId best = HighestLogit(logits_);
-    return best != kNoToken ? best : LowestNotBanned(banned);
-  }
-  CollectCandidates();
-  if (candidates_.empty()) return LowestNotBanned(banned);
-  if (spec.top_k > 0) KeepBest(static_cast<std::size_t>(spec.top_k));
+  const std::span<const float> adjusted = Adjusted(logits, input, banned);
+  const float highest = ops_.highest(adjusted.data(), static_cast<std::int32_t>(adjusted.size()));
+  if (highest == -kInfinity) return LowestNotBanned(banned);
+  if (input.spec->temperature <= 0.0F) return FirstAt(highest, adjusted);
   const auto position = static_cast<std::int64_t>(input.history.size());
-  return Draw(spec, CounterUniform(spec.seed, input.choice_index, position));
+  return Draw(adjusted, highest, *input.spec, CounterUniform(input.spec->seed, input.choice_index, position));
 }
 
-void Sampler::ApplyBias(const SamplingSpec& spec) {
+TokenId Sampler::FirstAt(float highest, std::span<const float> logits) const {
+  std::size_t begin = 0;
+  while (ops_.highest(logits.data() + begin, static_cast<std::int32_t>(std::min(kGlance, logits.size() - begin))) !=
+         highest) {
+    begin += kGlance;
+  }
+  while (logits[begin] != highest) ++begin;
+  return static_cast<TokenId>(begin);
+}
+
+std::span<const float> Sampler::Adjusted(std::span<const float> logits, const SamplingInput& input,
+                                         std::span<const TokenId> banned) {
+  const SamplingSpec& spec = *input.spec;
+  const bool penalised =
+      spec.repetition_penalty != 1.0F || spec.presence_penalty != 0.0F || spec.frequency_penalty != 0.0F;
+  if (spec.logit_bias.empty() && !penalised && banned.empty()) return logits;
+  logits_.assign(logits.begin(), logits.end());
   for (const auto& [id, bias] : spec.logit_bias) {
     BERTH_CHECK(InVocabulary(id, logits_.size()));
     logits_[static_cast<std::size_t>(id)] += bias;
   }
+  if (penalised) ApplyPenalties(input);
+  for (const TokenId id : banned) {
+    BERTH_CHECK(InVocabulary(id, logits_.size()));
+    logits_[static_cast<std::size_t>(id)] = -kInfinity;
+  }
+  return logits_;
 }
 
 void Sampler::ApplyPenalties(const SamplingInput& input) {
   const SamplingSpec& spec = *input.spec;
-  if (spec.repetition_penalty == 1.0F && spec.presence_penalty == 0.0F && spec.frequency_penalty == 0.0F) return;
-
   // seen_[id]: the lowest bit says that the prompt has it, the rest counts its uses in the output.
   if (seen_.size() < logits_.size()) seen_.resize(logits_.size(), 0);
   for (std::size_t i = 0; i < input.history.size(); ++i) {
@@ -146,10 +117,57 @@ void Sampler::ApplyPenalties(const SamplingInput& input) {
   }
 }
 
-void Sampler::CollectCandidates() {
+TokenId Sampler::Draw(std::span<const float> logits, float highest, const SamplingSpec& spec, double uniform) {
+  weights_.resize(logits.size());
+  ops_.exp_weights(logits.data(), static_cast<std::int32_t>(logits.size()), highest, spec.temperature, weights_.data());
+  const double total = SumInOrder(weights_);
+  TokenId token = kNoToken;
+  for (const float least_weight : kLeastWeights) {
+    token = DrawAmong(logits, least_weight, total, spec, uniform);
+    if (token != kNoToken) break;
+  }
+  return token;
+}
+
+TokenId Sampler::DrawAmong(std::span<const float> logits, float least_weight, double total, const SamplingSpec& spec,
+                           double uniform) {
+  Collect(logits, least_weight);
+  double mass = total;
+  bool complete = least_weight == kLeastWeights.back() || least_weight <= spec.min_p;
+  if (const auto k = static_cast<std::size_t>(spec.top_k); k > 0) {
+    if (candidates_.size() < k && least_weight != kLeastWeights.back()) return kNoToken;
+    KeepBest(k);
+    complete = true;
+    mass = 0.0;
+    for (const Candidate& c : candidates_) mass += static_cast<double>(c.weight);
+  }
+  std::size_t kept = candidates_.size();
+  if (spec.top_p < 1.0F || spec.min_p > 0.0F) {
+    const double enough = spec.top_p < 1.0F ? static_cast<double>(spec.top_p) * mass : kInfinity;
+    mass = 0.0;
+    for (kept = 0; kept < candidates_.size() && mass < enough; ++kept) {
+      SortFront(kept + 1);
+      if (candidates_[kept].weight < spec.min_p) break;
+      mass += static_cast<double>(candidates_[kept].weight);
+    }
+    if (kept == candidates_.size() && mass < enough && !complete) return kNoToken;
+    complete = true;
+  }
+  const double target = uniform * mass;
+  double cumulative = 0.0;
+  for (std::size_t i = 0; i < kept; ++i) {
+    SortFront(i + 1);
+    cumulative += static_cast<double>(candidates_[i].weight);
+    if (cumulative > target) return candidates_[i].id;
+  }
+  return complete ? candidates_[kept - 1].id : kNoToken;
+}
+
+void Sampler::Collect(std::span<const float> logits, float least_weight) {
   candidates_.clear();
-  for (std::size_t i = 0; i < logits_.size(); ++i) {
-    if (logits_[i] > -kInfinity) candidates_.push_back({logits_[i], static_cast<TokenId>(i), 0.0});
+  sorted_ = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (weights_[i] >= least_weight) candidates_.push_back({logits[i], static_cast<TokenId>(i), weights_[i]});
   }
 }
 
@@ -161,23 +179,6 @@ void Sampler::KeepBest(std::size_t k) {
   std::erase_if(candidates_, [worst = *last_kept](const Candidate& c) { return Better(worst, c); });
 }
 
-double Sampler::Weigh(float temperature) {
-  float highest = -kInfinity;
-  for (const Candidate& c : candidates_) highest = std::max(highest, c.logit);
-  double total = 0.0;
-  for (Candidate& c : candidates_) {
-    if (c.logit == highest) {
-      c.weight =
-          1.0;  // also where both are plus infinity, or the temperature so small that 0/t would be all that is left
-    } else {
-      c.weight = std::exp((static_cast<double>(c.logit) - highest) / static_cast<double>(temperature));
-    }
-    total += c.weight;
-  }
-  std::erase_if(candidates_, [](const Candidate& c) { return !(c.weight > 0.0); });
-  return total;
-}
-
 void Sampler::SortFront(std::size_t count) {
   if (count <= sorted_) return;
   const std::size_t end = std::min(candidates_.size(), std::max({count, kFirstSort, 4 * sorted_}));
@@ -185,59 +186,6 @@ void Sampler::SortFront(std::size_t count) {
   if (end < candidates_.size()) std::nth_element(at(sorted_), at(end), candidates_.end(), Better);
   std::sort(at(sorted_), at(end), Better);
   sorted_ = end;
-}
-
-TokenId Sampler::Draw(const SamplingSpec& spec, double uniform) {
-  double mass = Weigh(spec.temperature);
-  std::size_t kept = candidates_.size();
-  sorted_ = 0;
-  if (spec.top_p < 1.0F || spec.min_p > 0.0F) {
-    const double enough = spec.top_p < 1.0F ? static_cast<double>(spec.top_p) * mass : kInfinity;
-    mass = 0.0;
-    for (kept = 0; kept < candidates_.size() && mass < enough; ++kept) {
-      SortFront(kept + 1);
-      if (candidates_[kept].weight < static_cast<double>(spec.min_p)) break;
-      mass += candidates_[kept].weight;
-    }
-  }
-  const double target = uniform * mass;
-  double cumulative = 0.0;
-  for (std::size_t i = 0; i + 1 < kept; ++i) {
-    SortFront(i + 1);
-    cumulative += candidates_[i].weight;
-    if (cumulative > target) return candidates_[i].id;
-  }
-  SortFront(kept);
-  return candidates_[kept - 1].id;
-}
-
-float LogProbability(std::span<const float> logits, TokenId token) {
-  BERTH_CHECK(InVocabulary(token, logits.size()));
-  return Normalize(logits)(logits[static_cast<std::size_t>(token)]);
-}
-
-void TopLogProbabilities(std::span<const float> logits, std::int32_t k, std::vector<TopLogprob>* out) {
-  BERTH_CHECK(k >= 0 && static_cast<std::size_t>(k) <= logits.size());
-  if (k == 0) return;
-  // A heap of the k best so far, the worst of them on top; `logprob` holds the logit until the end.
-  const auto better = [](const TopLogprob& a, const TopLogprob& b) {
-    return a.logprob != b.logprob ? a.logprob > b.logprob : a.token_id < b.token_id;
-  };
-  const auto first = static_cast<std::ptrdiff_t>(out->size());
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    const TopLogprob entry{static_cast<TokenId>(i), logits[i] > -kInfinity ? logits[i] : -kInfinity};
-    if (i >= static_cast<std::size_t>(k)) {
-      if (!better(entry, (*out)[static_cast<std::size_t>(first)])) continue;
-      std::pop_heap(out->begin() + first, out->end(), better);
-      out->back() = entry;
-    } else {
-      out->push_back(entry);
-    }
-    std::push_heap(out->begin() + first, out->end(), better);
-  }
-  std::sort_heap(out->begin() + first, out->end(), better);
-  const Normalizer log_probability = Normalize(logits);
-  for (auto it = out->begin() + first; it != out->end(); ++it) it->logprob = log_probability(it->logprob);
 }
 
 }  // namespace berth

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "berth/event.h"
 #include "berth/step.h"
+#include "kernels/cpu/ops.h"
 
 namespace berth {
 
@@ -23,6 +23,8 @@ double CounterUniform(std::uint64_t seed, std::int32_t choice_index, std::int64_
 // Keeps scratch memory between calls; one per thread.
 class Sampler {
  public:
+  explicit Sampler(const cpu::OpsKernels& ops) : ops_(ops) {}
+
   // `logits` has the vocabulary's size (≥ 1) and is not changed. Always returns a token. NaN counts as minus infinity;
   // tokens at plus infinity share all the probability. A banned token is never drawn while another exists; where every
   // other token is at minus infinity, the lowest id that is not banned is returned.
@@ -36,36 +38,36 @@ class Sampler {
   struct Candidate {
     float logit;
     TokenId id;
-    double weight;  // probability relative to the most likely candidate's
+    float weight;  // probability relative to the most likely token's
   };
 
   static bool Better(const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
   }
-  void ApplyBias(const SamplingSpec& spec);
+  // The logits with bias, penalties and bans: themselves where there are none, else a copy.
+  std::span<const float> Adjusted(std::span<const float> logits, const SamplingInput& input,
+                                  std::span<const TokenId> banned);
   void ApplyPenalties(const SamplingInput& input);
-  // Fills candidates_ with the tokens above minus infinity, by id.
-  void CollectCandidates();
+  // The first token whose logit is `highest`, which is one of them.
+  TokenId FirstAt(float highest, std::span<const float> logits) const;
+  TokenId Draw(std::span<const float> logits, float highest, const SamplingSpec& spec, double uniform);
+  // Draws from the tokens of at least this weight; kNoToken where that takes less likely ones too.
+  TokenId DrawAmong(std::span<const float> logits, float least_weight, double total, const SamplingSpec& spec,
+                    double uniform);
+  // Fills candidates_ with the tokens of at least this weight, which is above 0, by id.
+  void Collect(std::span<const float> logits, float least_weight);
   // Drops all but the `k` best, keeping the order by id.
   void KeepBest(std::size_t k);
-  // Fills in the weights, drops those that are zero; returns their sum.
-  double Weigh(float temperature);
   // Moves the `count` best candidates to the front, in order.
   void SortFront(std::size_t count);
-  TokenId Draw(const SamplingSpec& spec, double uniform);
 
+  const cpu::OpsKernels& ops_;
   std::vector<float> logits_;
+  std::vector<float> weights_;      // by token
   std::vector<std::int32_t> seen_;  // by token; all zero between calls
   std::vector<Candidate> candidates_;
   std::vector<Candidate> selection_;
   std::size_t sorted_ = 0;  // how many of candidates_ are in order
 };
-
-// log-softmax(logits)[token], accumulated in float64 in one fixed order. NaN counts as minus infinity; several logits
-// at plus infinity share all the probability; where no logit is above minus infinity the answer is minus infinity.
-float LogProbability(std::span<const float> logits, TokenId token);
-
-// The `k` most likely tokens, best first, lower id first on ties, appended to `out`; 0 ≤ k ≤ logits.size().
-void TopLogProbabilities(std::span<const float> logits, std::int32_t k, std::vector<TopLogprob>* out);
 
 }  // namespace berth

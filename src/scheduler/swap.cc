@@ -15,7 +15,9 @@ std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // What the request has computed, as long as it still holds its blocks.
 Scheduler::Leaving Scheduler::Describe(const Request& r) const {
-  Leaving leaving{r.spec.key, std::make_unique<HostCopy>(), {}};
+  Leaving leaving;
+  leaving.key = r.spec.key;
+  leaving.copy = std::make_unique<HostCopy>();
   const std::int64_t width = pool_->shape().block_tokens;
   const auto add = [&](std::span<const BlockId> blocks, std::int64_t tokens) {
     for (std::int64_t i = 0; i * width < tokens; ++i) {

@@ -52,7 +52,7 @@ class Pool {
       floats_[part].assign(elements, std::numeric_limits<float>::quiet_NaN());
       halves_[part].assign(elements, 0x7FC0);
       codes_[part].assign(elements, 77);
-      scales_[part].assign(elements / static_cast<std::size_t>(c.head_dim), 0x7E00);
+      scales_[part].assign(ids.size() * static_cast<std::size_t>(BlockBytes()) / 2, 0x7E00);
     }
     std::mt19937 random(7);
     std::normal_distribution<float> normal(0.0F, 1.0F);
@@ -64,11 +64,16 @@ class Pool {
         const OpsKernels& ops = GetOpsKernels(CpuLevel::kScalar);
         ops.to_bf16(row.data(), c.head_dim, bits.data());
         ops.to_int8(row.data(), c.head_dim, &codes_[part][static_cast<std::size_t>(Offset(t))],
-                    &scales_[part][static_cast<std::size_t>(Offset(t) / c.head_dim)]);
+                    &scales_[part][ScaleAt(t)]);
         std::copy(row.begin(), row.end(), floats_[part].begin() + Offset(t));
         std::copy(bits.begin(), bits.end(), halves_[part].begin() + Offset(t));
       }
     }
+  }
+
+  std::int64_t BlockBytes() const {
+    const std::int64_t element_bytes[] = {4, 2, 1};
+    return BlockStride() * element_bytes[static_cast<int>(c_.element)];
   }
 
   std::int64_t BlockStride() const { return std::int64_t{kKvHeads} * c_.block_tokens * c_.head_dim; }
@@ -82,7 +87,7 @@ class Pool {
       case KvElement::kBF16:
         return BFloat16ToFloat(halves_[part][at]);
       case KvElement::kInt8:
-        return HalfToFloat(scales_[part][at / static_cast<std::size_t>(c_.head_dim)]) * static_cast<double>(codes_[part][at]);
+        return HalfToFloat(scales_[part][ScaleAt(token)]) * static_cast<double>(codes_[part][at]);
     }
     return 0;
   }
@@ -108,6 +113,12 @@ class Pool {
   std::int64_t Offset(int token) const {
     return table_[static_cast<std::size_t>(token / c_.block_tokens)] * BlockStride() +
            (std::int64_t{kKvHead} * c_.block_tokens + token % c_.block_tokens) * c_.head_dim;
+  }
+
+  // Blocks of scales lie as far apart as blocks of codes.
+  std::size_t ScaleAt(int token) const {
+    const std::int64_t block = table_[static_cast<std::size_t>(token / c_.block_tokens)];
+    return static_cast<std::size_t>(block * BlockBytes() / 2 + kKvHead * c_.block_tokens + token % c_.block_tokens);
   }
 
   Case c_;
@@ -143,7 +154,7 @@ std::vector<float> Attend(const Case& c, const Pool& pool, const std::vector<flo
   tile.v = pool.Base(1);
   tile.k_scales = pool.Scales(0);
   tile.v_scales = pool.Scales(1);
-  tile.block_stride = pool.BlockStride();
+  tile.block_bytes = pool.BlockBytes();
   tile.block_ids = pool.table();
   tile.block_tokens = c.block_tokens;
 

@@ -177,6 +177,49 @@ TEST(Ops, Int8OfWhatIsNoNumberIsNoNumber) {
   }
 }
 
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+TEST(Ops, HighestIsFoundAtEveryPlaceAndNeverANaN) {
+  for (const CpuLevel level : test::Levels()) {
+    const OpsKernels& ops = GetOpsKernels(level);
+    for (const int n : {1, 7, 16, 17, 63, 64, 65, 200}) {
+      for (int at = 0; at < n; ++at) {
+        std::vector<float> x = Random(n, 14);
+        x.push_back(1e9F);  // beyond the end
+        x[static_cast<std::size_t>(at)] = 7.5F;
+        if (n > 1) x[static_cast<std::size_t>((at + 1) % n)] = kNan;
+        EXPECT_EQ(ops.highest(x.data(), n), 7.5F) << CpuLevelName(level) << " n " << n << " at " << at;
+      }
+    }
+    EXPECT_EQ(ops.highest(std::vector<float>(20, kNan).data(), 20), -kInf);
+    EXPECT_EQ(ops.highest(std::vector<float>{-kInf, kInf, 3.0F}.data(), 3), kInf);
+  }
+}
+
+TEST(Ops, ExpWeightsAgreeWithFloat64AndAreExactAtTheEnds) {
+  for (const CpuLevel level : test::Levels()) {
+    const OpsKernels& ops = GetOpsKernels(level);
+    for (const float temperature : {0.1F, 1.0F, 7.0F}) {
+      std::vector<float> x = Random(1003, 15, 5.0F);
+      x.insert(x.end(), {kNan, -kInf, -3e38F, 40.0F, 40.0F});
+      std::vector<float> y(x.size() + 1, kGuard);
+      ops.exp_weights(x.data(), static_cast<std::int32_t>(x.size()), 40.0F, temperature, y.data());
+      EXPECT_EQ(y.back(), kGuard);
+      for (std::size_t i = 0; i < 1003; ++i) {
+        const double expected = std::exp((static_cast<double>(x[i]) - 40.0) / static_cast<double>(temperature));
+        EXPECT_NEAR(y[i], expected, 2e-5 * expected + 1e-44) << CpuLevelName(level);
+      }
+      EXPECT_EQ(std::vector<float>(y.begin() + 1003, y.end() - 1), (std::vector<float>{0.0F, 0.0F, 0.0F, 1.0F, 1.0F}));
+    }
+    std::vector<float> y(4);
+    ops.exp_weights(std::vector<float>{kInf, 1.0F, kNan, kInf}.data(), 4, kInf, 1.0F, y.data());
+    EXPECT_EQ(y, (std::vector<float>{1.0F, 0.0F, 0.0F, 1.0F}));
+    ops.exp_weights(std::vector<float>{1.0F, 1.0F, 0.999F, -kInf}.data(), 4, 1.0F, 1e-42F, y.data());
+    EXPECT_EQ(y, (std::vector<float>{1.0F, 1.0F, 0.0F, 0.0F}));
+  }
+}
+
 TEST(Ops, Bf16RoundsToNearestEvenAndKeepsInfinityAndNaN) {
   const auto bits = [](float x) {
     std::uint32_t word;

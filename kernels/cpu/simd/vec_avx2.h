@@ -86,6 +86,11 @@ inline Vec KeepFirst(Vec x, int n, Vec rest) {
   const __m256 hi = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(n - 8), index));
   return {_mm256_blendv_ps(rest.lo, x.lo, lo), _mm256_blendv_ps(rest.hi, x.hi, hi)};
 }
+// Lane by lane: a > b ? x : y.
+inline Vec SelectGreater(Vec a, Vec b, Vec x, Vec y) {
+  return {_mm256_blendv_ps(y.lo, x.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_GT_OQ)),
+          _mm256_blendv_ps(y.hi, x.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_GT_OQ))};
+}
 inline float First(Vec x) { return _mm256_cvtss_f32(x.lo); }
 
 inline __m256 PowerOfTwo(__m256i n) {

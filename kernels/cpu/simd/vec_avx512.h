@@ -56,6 +56,10 @@ inline Vec Max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
 inline Vec Fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 // The first n lanes of x, the others from `rest`.
 inline Vec KeepFirst(Vec x, int n, Vec rest) { return {_mm512_mask_mov_ps(rest.v, FirstLanes(n), x.v)}; }
+// Lane by lane: a > b ? x : y.
+inline Vec SelectGreater(Vec a, Vec b, Vec x, Vec y) {
+  return {_mm512_mask_mov_ps(y.v, _mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ), x.v)};
+}
 inline float First(Vec x) { return _mm512_cvtss_f32(x.v); }
 
 // e^x within 2 ulp: x = n · ln 2 + r with |r| ≤ ln 2 / 2, the Taylor series of e^r to r⁷ (its rest is below 1e-8),

@@ -80,6 +80,12 @@ inline Vec Fma(Vec a, Vec b, Vec c) { BERTH_LANEWISE(a.lane[i] * b.lane[i] + c.l
 inline Vec Exp(Vec x) { BERTH_LANEWISE(std::exp(x.lane[i])); }
 // The first n lanes of x, the others from `rest`.
 inline Vec KeepFirst(Vec x, int n, Vec rest) { BERTH_LANEWISE(i < n ? x.lane[i] : rest.lane[i]); }
+// Lane by lane: a > b ? x : y.
+inline Vec SelectGreater(Vec a, Vec b, Vec x, Vec y) {
+  Vec z;
+  for (int i = 0; i < kLanes; ++i) z.lane[i] = a.lane[i] > b.lane[i] ? x.lane[i] : y.lane[i];
+  return z;
+}
 
 #undef BERTH_LANEWISE
 

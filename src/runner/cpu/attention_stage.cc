@@ -141,28 +141,47 @@ void AttentionStage::Attend(const Rows& rows, int thread) {
     const bool ends_inside = at.SameItem(end);
     AttendItem(rows, thread, at, ends_inside ? end.chunk : tiles_[static_cast<std::size_t>(at.tile)].chunks);
     if (ends_inside) return;
-    at.chunk = 0;
-    if (++at.kv_head == shape_.kv_heads) {
-      at.kv_head = 0;
-      ++at.tile;
-    }
+    at = NextItem(at);
   }
+}
+
+AttentionStage::Cursor AttentionStage::NextItem(Cursor item) const {
+  item.chunk = 0;
+  if (++item.kv_head == shape_.kv_heads) {
+    item.kv_head = 0;
+    ++item.tile;
+  }
+  return item;
+}
+
+cpu::AttentionTile::Next AttentionStage::FirstKeys(const Rows& rows, const Cursor& item) const {
+  if (item.tile == static_cast<std::int32_t>(tiles_.size())) return {};
+  const Tile& tile = tiles_[static_cast<std::size_t>(item.tile)];
+  const cpu::AttentionTile described = Describe(rows, tile, item.kv_head);
+  return {described.k, described.block_ids, 0, tile.first_position + tile.num_tokens};
 }
 
 void AttentionStage::AttendItem(const Rows& rows, int thread, const Cursor& from, std::int32_t chunk_end) {
   const Tile& tile = tiles_[static_cast<std::size_t>(from.tile)];
-  const cpu::AttentionTile described = Describe(rows, tile, from.kv_head);
   const ThreadBuffers& buffers = buffers_[static_cast<std::size_t>(thread)];
+  cpu::AttentionTile described = Describe(rows, tile, from.kv_head);
+  const cpu::AttentionTile::Next after = FirstKeys(rows, NextItem(from));
+  const auto attend = [&](std::int32_t chunk, const cpu::AttentionPartial& partial) {
+    const std::int32_t next = (chunk + 1) * kAttentionChunkTokens;
+    const std::int32_t left = tile.first_position + tile.num_tokens - next;
+    described.next = left > 0 ? cpu::AttentionTile::Next{described.k, described.block_ids, next, left} : after;
+    kernels_.attend_chunk(described, chunk, buffers.scratch, partial);
+  };
   if (from.chunk > 0) {
     float* kept = buffers.kept;
     for (std::int32_t chunk = from.chunk; chunk < chunk_end; ++chunk, kept += PartialFloats()) {
-      kernels_.attend_chunk(described, chunk, buffers.scratch, PartialAt(kept));
+      attend(chunk, PartialAt(kept));
     }
     return;
   }
-  kernels_.attend_chunk(described, 0, buffers.scratch, buffers.state);
+  attend(0, buffers.state);
   for (std::int32_t chunk = 1; chunk < chunk_end; ++chunk) {
-    kernels_.attend_chunk(described, chunk, buffers.scratch, buffers.next);
+    attend(chunk, buffers.next);
     kernels_.merge(tile.num_tokens * tile.heads, buffers.next, buffers.state);
   }
   // Else the item is the last of this thread's range, and its state waits for MergeSplit.

@@ -82,6 +82,9 @@ class AttentionStage {
   cpu::AttentionPartial PartialAt(float* memory) const;
   cpu::AttentionTile Describe(const Rows& rows, const Tile& tile, std::int32_t kv_head) const;
   void AttendItem(const Rows& rows, int thread, const Cursor& from, std::int32_t chunk_end);
+  // The KV head or tile after `item`, whichever thread attends it; one past the last tile at the end.
+  Cursor NextItem(Cursor item) const;
+  cpu::AttentionTile::Next FirstKeys(const Rows& rows, const Cursor& item) const;
   float* Output(const Rows& rows, const Tile& tile, std::int32_t kv_head) const;
 
   const AttentionShape shape_;

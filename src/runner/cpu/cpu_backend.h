@@ -9,6 +9,7 @@
 #include "berth/backend.h"
 #include "kernels/cpu/cpu_level.h"
 #include "model/model.h"
+#include "runner/cpu/stage_clock.h"
 
 namespace berth {
 
@@ -22,6 +23,7 @@ struct CpuBackendOptions {
   KvPoolShape pool;                   // num_blocks ≥ 1; host_blocks ≥ 0; block_tokens a power of two, 1 to 256
   std::int32_t max_step_tokens = 2048;
   std::optional<cpu::CpuLevel> level;  // default: the machine's best
+  StageTimes* stage_times = nullptr;   // added to by every step; not to be read while one is in flight
 };
 
 // Packs the weights (the model may be closed afterwards) and maps the KV pools; their pages cost memory only once used.

@@ -1,12 +1,11 @@
-// The paged K and V of every layer. Per layer, K and V apart, each [block][kv_head][token of the block][head_dim]; for
-// int8 also their scales, each [block][kv_head][token of the block]. Beside them a pool in the host's memory for what
-// is swapped out: there a block's parts of all layers lie together, since they are only ever copied whole.
+// The paged K and V of every layer, and a pool in the host's memory for what is swapped out. A block lies in one piece,
+// [layer][keys, values, scales of keys, scales of values]: copying and swapping it are long runs, and memory that was
+// never used stays untouched. Keys and values are [kv_head][token of the block][head_dim], and their scales, which only
+// int8 has, [kv_head][token of the block].
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "berth/kv.h"
@@ -25,41 +24,45 @@ class KvStore {
   // Stores one token's keys and values, rows of kv_heads · head_dim floats, at `slot` = block · block_tokens + place.
   void Write(const cpu::OpsKernels& ops, std::int32_t layer, std::int64_t slot, const float* k, const float* v) const;
 
-  // Copies what a block holds of one layer. REQUIRES: from != to.
-  void CopyBlock(std::int32_t layer, BlockId from, BlockId to) const;
-  void SwapOut(std::int32_t layer, const SwapCopy& copy) const;  // block -> host_block
-  void SwapIn(std::int32_t layer, const SwapCopy& copy) const;   // host_block -> block
+  // Layers [begin, end): threads share a copy by its layers.
+  struct Layers {
+    std::int32_t begin = 0;
+    std::int32_t end = 0;
+  };
+  // Copies what a block holds of these layers. REQUIRES: from != to.
+  void CopyBlock(const Layers& layers, BlockId from, BlockId to) const;
+  void SwapOut(const Layers& layers, const SwapCopy& copy) const;  // block -> host_block
+  void SwapIn(const Layers& layers, const SwapCopy& copy) const;   // host_block -> block
 
   // Fills in the tile's fields about K and V, but for the block table.
   void Describe(std::int32_t layer, std::int32_t kv_head, cpu::AttentionTile* tile) const;
 
  private:
-  enum Part : std::uint8_t { kKeys, kValues, kKeyScales, kValueScales, kParts };
+  // Offsets in bytes from where a layer of a block begins.
+  struct Part {
+    std::size_t rows = 0;
+    std::size_t scales = 0;
+  };
 
   KvStore() = default;
 
-  absl::Status Map(KvDtype dtype);
-  std::size_t ElementBytes() const;
-  std::byte* PartOf(std::int32_t layer, Part part) const {
-    return parts_[static_cast<std::size_t>(layer) * kParts + part];
+  std::byte* At(const MappedMemory& pool, BlockId block, std::int32_t layer) const {
+    return pool.data() + static_cast<std::size_t>(block) * block_bytes_ +
+           static_cast<std::size_t>(layer) * layer_bytes_;
   }
-  // Calls function(pool, host, bytes) for each part of one layer of the copy's two blocks.
-  template <typename Function>
-  void ForEachPart(std::int32_t layer, const SwapCopy& copy, const Function& function) const;
-  // `part` is kKeys or kValues; its scales follow from it.
-  void WritePart(const cpu::OpsKernels& ops, std::int32_t layer, Part part, std::int64_t slot, const float* rows) const;
-  std::uint16_t* Scales(std::int32_t layer, Part part) const {
-    return reinterpret_cast<std::uint16_t*>(PartOf(layer, part == kKeys ? kKeyScales : kValueScales));
-  }
+  void WritePart(const cpu::OpsKernels& ops, std::byte* layer, const Part& part, std::int32_t place,
+                 const float* rows) const;
 
   KvShape shape_;
   KvPoolShape pool_;
   cpu::KvElement element_ = cpu::KvElement::kBF16;
-  std::array<std::size_t, kParts> block_bytes_{};  // of one layer; 0: there is no such part
-  std::size_t layer_bytes_ = 0;                    // of one block: all parts
+  std::size_t element_bytes_ = 0;
+  std::size_t layer_bytes_ = 0;  // of one block
+  std::size_t block_bytes_ = 0;  // of all layers
+  Part keys_;
+  Part values_;
   MappedMemory memory_;
-  std::vector<std::byte*> parts_;  // [layer][part]
-  MappedMemory host_;              // [host block][layer][part]
+  MappedMemory host_;
 };
 
 }  // namespace berth

@@ -1,9 +1,11 @@
 #include "runner/cpu/logit_stage.h"
 
+#include "runner/log_softmax.h"
+
 namespace berth {
 
-LogitStage::LogitStage(std::int32_t vocab_size, int threads)
-    : vocab_size_(vocab_size), threads_(static_cast<std::size_t>(threads)) {}
+LogitStage::LogitStage(std::int32_t vocab_size, const cpu::OpsKernels& ops, int threads)
+    : vocab_size_(vocab_size), ops_(ops), threads_(static_cast<std::size_t>(threads), {Sampler(ops), {}, {}}) {}
 
 void LogitStage::LayOut(MemoryLayout& layout) {
   logits_ = layout.Take<float>(2 * static_cast<std::size_t>(kGroupRows), static_cast<std::size_t>(vocab_size_));
@@ -25,11 +27,13 @@ void LogitStage::Answer(const LogitRow& row, std::size_t index, int thread) {
   answered_by_[index] = thread;
   const bool has_target = row.target != kNoToken;
   result.token = has_target ? row.target : state.sampler.Sample(logits, row.sampling);
-  if (has_target || row.top_logprobs >= 0) result.logprob = LogProbability(logits, result.token);
+  if (!has_target && row.top_logprobs < 0) return;
+  const LogSoftmax log_softmax(ops_, logits, &state.scratch);
+  result.logprob = log_softmax.Of(result.token);
   if (row.top_logprobs > 0) {
     result.top_begin = static_cast<std::int32_t>(state.top.size());
     result.num_top = row.top_logprobs;
-    TopLogProbabilities(logits, row.top_logprobs, &state.top);
+    log_softmax.Top(row.top_logprobs, &state.top);
   }
 }
 

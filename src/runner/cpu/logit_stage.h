@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "berth/step.h"
+#include "kernels/cpu/ops.h"
 #include "runner/cpu/mapped_memory.h"
 #include "runner/sampler.h"
 
@@ -18,7 +19,7 @@ class LogitStage {
   // Rows whose logits exist at once.
   static constexpr std::int32_t kGroupRows = 32;
 
-  LogitStage(std::int32_t vocab_size, int threads);
+  LogitStage(std::int32_t vocab_size, const cpu::OpsKernels& ops, int threads);
 
   // Takes the logits' buffer; called again with the real memory.
   void LayOut(MemoryLayout& layout);
@@ -36,10 +37,12 @@ class LogitStage {
   // Each thread's own, on cache lines of its own.
   struct alignas(64) ThreadState {
     Sampler sampler;
+    std::vector<float> scratch;
     std::vector<TopLogprob> top;
   };
 
   const std::int32_t vocab_size_;
+  const cpu::OpsKernels& ops_;
   float* logits_ = nullptr;
   std::vector<ThreadState> threads_;
   std::vector<int> answered_by_;  // by row

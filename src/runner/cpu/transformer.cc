@@ -11,12 +11,14 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(const Model& mo
   if (!kv.ok()) return kv.status();
   absl::StatusOr<PackedWeights> weights = PackedWeights::Pack(model, options.compute == ComputeMode::kFloat32, *pool);
   if (!weights.ok()) return weights.status();
-  std::unique_ptr<Transformer> transformer(new Transformer(model, *std::move(weights), *std::move(kv), level, pool));
+  std::unique_ptr<Transformer> transformer(
+      new Transformer(model, *std::move(weights), *std::move(kv), level, pool, options.stage_times));
   if (absl::Status status = transformer->MapWorkspace(options.max_step_tokens); !status.ok()) return status;
   return transformer;
 }
 
-Transformer::Transformer(const Model& model, PackedWeights weights, KvStore kv, cpu::CpuLevel level, ThreadPool* pool)
+Transformer::Transformer(const Model& model, PackedWeights weights, KvStore kv, cpu::CpuLevel level, ThreadPool* pool,
+                         StageTimes* stage_times)
     : config_(model.config),
       pool_(pool),
       matmul_(cpu::GetMatMulKernels(level)),
@@ -26,10 +28,11 @@ Transformer::Transformer(const Model& model, PackedWeights weights, KvStore kv, 
       angles_(model),
       attention_({config_.heads, config_.kv_heads, config_.head_dim, config_.context_tokens}, level,
                  pool->num_threads()),
-      logits_(config_.vocab_size, pool->num_threads()),
+      logits_(config_.vocab_size, ops_, pool->num_threads()),
       normed_(static_cast<std::size_t>(pool->num_threads())),
       lost_(normed_.size()),
-      activated_(normed_.size()) {}
+      activated_(normed_.size()),
+      clock_(stage_times) {}
 
 absl::Status Transformer::MapWorkspace(std::int32_t max_step_tokens) {
   absl::StatusOr<MappedMemory> memory =
@@ -75,6 +78,7 @@ void Transformer::Run(const StepInputs& inputs, StepResult* result) {
   inputs_ = &inputs;
   attention_.Plan(inputs);
   logits_.Begin(inputs.logit_rows().size(), result);
+  clock_.Start();
   pool_->Run([this](int thread) { Forward(thread); });
   logits_.Finish();
 }
@@ -86,23 +90,28 @@ void Transformer::ForEachShare(std::int64_t count, int thread, const Function& f
   for (std::int64_t i = count * thread / threads; i < count * (thread + 1) / threads; ++i) function(i);
 }
 
+void Transformer::End(Stage stage, int thread) {
+  pool_->Barrier();
+  if (thread == 0) clock_.Mark(stage);
+}
+
 void Transformer::Forward(int thread) {
   CopyBlocks(thread);
+  if (thread == 0) clock_.Mark(Stage::kCopies);
   if (inputs_->num_tokens() == 0) return;
   EmbedTokens(thread);
-  pool_->Barrier();
+  End(Stage::kRows, thread);
   for (std::int32_t layer = 0; layer < config_.layers; ++layer) ForwardLayer(layer, thread);
   AnswerLogitRows(thread);
 }
 
 // A thread has layers of its own, so the copies keep their order without waiting for each other.
 void Transformer::CopyBlocks(int thread) {
-  ForEachShare(config_.layers, thread, [this](std::int64_t index) {
-    const auto layer = static_cast<std::int32_t>(index);
-    for (const SwapCopy& copy : inputs_->swap_out()) kv_.SwapOut(layer, copy);
-    for (const SwapCopy& copy : inputs_->swap_in()) kv_.SwapIn(layer, copy);
-    for (const BlockCopy& copy : inputs_->block_copies()) kv_.CopyBlock(layer, copy.from, copy.to);
-  });
+  const int threads = pool_->num_threads();
+  const KvStore::Layers layers = {config_.layers * thread / threads, config_.layers * (thread + 1) / threads};
+  for (const SwapCopy& copy : inputs_->swap_out()) kv_.SwapOut(layers, copy);
+  for (const SwapCopy& copy : inputs_->swap_in()) kv_.SwapIn(layers, copy);
+  for (const BlockCopy& copy : inputs_->block_copies()) kv_.CopyBlock(layers, copy.from, copy.to);
 }
 
 // Between two barriers threads write what no other reads: rows of their own, or columns of their own.
@@ -112,23 +121,23 @@ void Transformer::ForwardLayer(std::int32_t index, int thread) {
   const int threads = pool_->num_threads();
 
   layer.qkv.Multiply(matmul_, prepared_, tokens, qkv_, thread, threads);
-  pool_->Barrier();
+  End(Stage::kProjections, thread);
   RotateAndStore(index, thread);
-  pool_->Barrier();
+  End(Stage::kRows, thread);
   Attend(index, thread);
-  pool_->Barrier();
+  End(Stage::kAttention, thread);
   PrepareAttentionOutput(layer.attn_output, thread);
-  pool_->Barrier();
+  End(Stage::kRows, thread);
   layer.attn_output.Multiply(matmul_, prepared_, tokens, update_, thread, threads);
-  pool_->Barrier();
+  End(Stage::kProjections, thread);
   AddResidual(layer.ffn_norm, layer.gate_up, thread);
-  pool_->Barrier();
+  End(Stage::kRows, thread);
   layer.gate_up.Multiply(matmul_, prepared_, tokens, gate_up_, thread, threads);
-  pool_->Barrier();
+  End(Stage::kProjections, thread);
   Activate(layer.down, thread);
-  pool_->Barrier();
+  End(Stage::kRows, thread);
   layer.down.Multiply(matmul_, prepared_, tokens, update_, thread, threads);
-  pool_->Barrier();
+  End(Stage::kProjections, thread);
   if (index + 1 < config_.layers) {
     const PackedWeights::Layer& next = weights_.layers()[static_cast<std::size_t>(index) + 1];
     AddResidual(next.attn_norm, next.qkv, thread);
@@ -137,7 +146,7 @@ void Transformer::ForwardLayer(std::int32_t index, int thread) {
       ops_.add(update_ + token * config_.hidden, config_.hidden, Residual(token));
     });
   }
-  pool_->Barrier();
+  End(Stage::kRows, thread);
 }
 
 void Transformer::NormAndPrepare(const float* norm, const Projection& next, const float* x, const PreparedRows& rows,
@@ -234,10 +243,10 @@ void Transformer::AnswerLogitRows(int thread) {
     const auto count = static_cast<std::int32_t>(group.size());
     PrepareLogitRows(group, thread);
     // Also keeps these logits from overwriting the last group's while a thread still reads them.
-    pool_->Barrier();
+    End(Stage::kRows, thread);
     head.Multiply(matmul_, prepared_logits_, head.RoundsInputs() ? 2 * count : count, logits_.logits(), thread,
                   pool_->num_threads());
-    pool_->Barrier();
+    End(Stage::kHead, thread);
     ForEachShare(count, thread, [&](std::int64_t i) {
       float* logits = logits_.logits() + i * config_.vocab_size;
       if (head.RoundsInputs()) {
@@ -245,6 +254,7 @@ void Transformer::AnswerLogitRows(int thread) {
       }
       logits_.Answer(group[static_cast<std::size_t>(i)], begin + static_cast<std::size_t>(i), thread);
     });
+    if (thread == 0) clock_.Mark(Stage::kSampling);
   }
 }
 

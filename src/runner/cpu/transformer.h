@@ -21,6 +21,7 @@
 #include "runner/cpu/mapped_memory.h"
 #include "runner/cpu/packed_weights.h"
 #include "runner/cpu/rope_angles.h"
+#include "runner/cpu/stage_clock.h"
 #include "runner/step_inputs.h"
 
 namespace berth {
@@ -35,7 +36,8 @@ class Transformer {
   void Run(const StepInputs& inputs, StepResult* result);
 
  private:
-  Transformer(const Model& model, PackedWeights weights, KvStore kv, cpu::CpuLevel level, ThreadPool* pool);
+  Transformer(const Model& model, PackedWeights weights, KvStore kv, cpu::CpuLevel level, ThreadPool* pool,
+              StageTimes* stage_times);
   absl::Status MapWorkspace(std::int32_t max_step_tokens);
   std::size_t LayOut(std::int32_t max_step_tokens, std::byte* base);
 
@@ -54,6 +56,9 @@ class Transformer {
   // Normalises a row of the residual stream and prepares it as a row of input.
   void NormAndPrepare(const float* norm, const Projection& next, const float* x, const PreparedRows& rows,
                       std::int64_t row, int thread);
+
+  // All threads have done the stage before any goes on.
+  void End(Stage stage, int thread);
 
   template <typename Function>
   void ForEachShare(std::int64_t count, int thread, const Function& function) const;
@@ -86,6 +91,7 @@ class Transformer {
   std::vector<float*> activated_;  // by thread: [ffn]
 
   const StepInputs* inputs_ = nullptr;  // of the step that runs
+  StageClock clock_;                    // the first thread's
 };
 
 }  // namespace berth

@@ -86,7 +86,7 @@ class Answer(CliTest):
 
     def test_the_object_has_what_the_help_promises(self):
         answer = self.generate("--max-tokens", 12, "--logprobs", 2, "--prompt-logprobs", 1, "--seed", 7)
-        self.assertEqual(list(answer), ["prompt_ids", "output_ids", "text", "finish_reason", "stop_match", "seed", "logprobs",
+        self.assertEqual(list(answer), ["prompt_ids", "output_ids", "text", "finish_reason", "stop_match", "logprobs", "seed",
                                         "prompt_logprobs", "usage", "timing"])
         self.assertEqual(len(answer["output_ids"]), 12)
         self.assertEqual((answer["finish_reason"], answer["stop_match"], answer["seed"]), ("length", None, 7))
@@ -109,6 +109,29 @@ class Answer(CliTest):
 
     def test_one_more_token_than_a_block_holds_reserves_two(self):
         self.assertEqual(self.generate("--max-tokens", 13)["usage"]["reserved_blocks"], 2)
+
+    def test_several_choices_are_drawn_apart_and_the_first_is_the_one_alone(self):
+        flags = ("--max-tokens", 20, "--temperature", 1, "--seed", 5, "--logprobs", 0)
+        several = self.generate(*flags, "-n", 3)
+        self.assertEqual(list(several), ["prompt_ids", "choices", "seed", "usage", "timing"])
+        self.assertEqual([choice["index"] for choice in several["choices"]], [0, 1, 2])
+        self.assertEqual(len({choice["text"] for choice in several["choices"]}), 3)
+        self.assertEqual(several["usage"]["output_tokens"], sum(len(choice["output_ids"]) for choice in several["choices"]))
+        alone = self.generate(*flags)
+        for key in ("output_ids", "text", "finish_reason", "stop_match", "logprobs"):
+            self.assertEqual(several["choices"][0][key], alone[key])
+
+    def test_several_texts_are_told_apart(self):
+        text = self.ok("generate", "--model", stories(), *ONCE, "--max-tokens", 8, "--temperature", 1, "--seed", 5, "-n", 2)
+        parts = re.split(r"^--- (\d) ---\n", text, flags=re.MULTILINE)
+        self.assertEqual(parts[::2][0], "")
+        self.assertEqual(parts[1::2], ["1", "2"])
+        self.assertNotEqual(parts[2], parts[4])
+
+    def test_more_choices_than_run_at_once_are_refused(self):
+        done = berth("generate", "--model", stories(), *ONCE, "-n", 65)
+        self.fails(done, 2, "berth generate", "64")
+        self.ok("generate", "--model", stories(), *ONCE, "-n", 65, "--max-sequences", 65, "--max-tokens", 2)
 
     def test_the_same_seed_draws_the_same_tokens(self):
         def draw(seed):

@@ -105,6 +105,14 @@ class Client(CliTest):
         self.assertEqual(remote["usage"]["reserved_blocks"], local["usage"]["reserved_blocks"])
         self.assertEqual(text, local["text"] + "\n")
 
+    def test_classes_and_choices_are_for_the_asking(self):
+        with server(stories()) as running:
+            client = ("client", "generate", "--server", running.facts["grpc"], "--prompt", "a", "--max-tokens", 4)
+            answer = self.ok_json(*client, "-n", 2, "--class", "batch")
+            self.assertEqual(len(answer["choices"]), 2)
+            self.assertIn("--- 2 ---", self.ok(*client, "-n", 2))
+            self.fails(berth(*client, "--class", "first"), 1, "berth client generate", "UNKNOWN_CLASS", "interactive, batch")
+
     def test_refusals_are_one_line_and_exit_code_1(self):
         with server(stories()) as running:
             client = ("client", "generate", "--server", running.facts["grpc"])

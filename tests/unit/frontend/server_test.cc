@@ -695,7 +695,8 @@ TEST_F(SlowReaderTest, AReaderWhoDoesNotReadLosesTheStreamAndNobodyElseWaits) {
     backend_.LetOneStepGo();
   }
   backend_.WaitForStepAtGate();
-  // Time goes by, and the request goes on until the server takes the stream away. Not so fast that it is through by then.
+  // Time goes by, and the request goes on until the server takes the stream away. Not so fast that it is through by
+  // then.
   while (engine_->load().running_requests > 0) {
     clock_.Advance(std::chrono::seconds(1));
     backend_.LetOneStepGo();

@@ -27,12 +27,12 @@ Bytes Contents(const KvStore& store, BlockId block) {
                                          : tile.element == cpu::KvElement::kBF16 ? 2
                                                                                  : 1;
       for (const std::byte* part : {tile.k, tile.v}) {
-        const std::byte* from = part + block * tile.block_stride * element_bytes;
+        const std::byte* from = part + block * tile.block_bytes;
         bytes.insert(bytes.end(), from, from + kPool.block_tokens * kShape.head_dim * element_bytes);
       }
       if (tile.element != cpu::KvElement::kInt8) continue;
       for (const std::uint16_t* scales : {tile.k_scales, tile.v_scales}) {
-        const auto* from = reinterpret_cast<const std::byte*>(scales + block * tile.block_stride / kShape.head_dim);
+        const auto* from = reinterpret_cast<const std::byte*>(scales) + block * tile.block_bytes;
         bytes.insert(bytes.end(), from, from + kPool.block_tokens * 2);
       }
     }
@@ -65,9 +65,11 @@ class KvStoreCopies : public testing::TestWithParam<KvDtype> {
     EXPECT_NE(blocks_[static_cast<std::size_t>(block)], before);
   }
 
+  // In two shares, as two threads would copy.
   template <typename Copy>
-  void InEveryLayer(const Copy& copy) {
-    for (std::int32_t layer = 0; layer < kShape.layers; ++layer) copy(layer);
+  void InAllLayers(const Copy& copy) {
+    copy(KvStore::Layers{0, 1});
+    copy(KvStore::Layers{1, kShape.layers});
   }
 
   void Check(int step) const {
@@ -95,15 +97,15 @@ TEST_P(KvStoreCopies, RandomWritesSwapsAndCopiesLeaveWhatAPlainModelHolds) {
         WriteRandomTokens(block);
         break;
       case 1:
-        InEveryLayer([&](std::int32_t layer) { store_->SwapOut(layer, {block, host_block}); });
+        InAllLayers([&](const KvStore::Layers& layers) { store_->SwapOut(layers, {block, host_block}); });
         swapped = held;
         break;
       case 2:
-        InEveryLayer([&](std::int32_t layer) { store_->SwapIn(layer, {block, host_block}); });
+        InAllLayers([&](const KvStore::Layers& layers) { store_->SwapIn(layers, {block, host_block}); });
         held = swapped;
         break;
       default:
-        InEveryLayer([&](std::int32_t layer) { store_->CopyBlock(layer, block, other); });
+        InAllLayers([&](const KvStore::Layers& layers) { store_->CopyBlock(layers, block, other); });
         blocks_[static_cast<std::size_t>(other)] = held;
     }
     Check(step);

@@ -27,7 +27,9 @@ struct Case {
   SamplingInput input() const { return {&spec, choice_index, history, prompt_tokens, banned}; }
 };
 
-TokenId Sample(const std::vector<float>& logits, const Case& c) { return Sampler().Sample(logits, c.input()); }
+Sampler MakeSampler() { return Sampler(cpu::GetOpsKernels(cpu::DetectCpuLevel())); }
+
+TokenId Sample(const std::vector<float>& logits, const Case& c) { return MakeSampler().Sample(logits, c.input()); }
 
 Case Greedy() {
   Case c;
@@ -37,7 +39,7 @@ Case Greedy() {
 
 // The tokens that come out over many seeds.
 std::set<TokenId> Support(const std::vector<float>& logits, Case c, int seeds = 3000) {
-  Sampler sampler;
+  Sampler sampler = MakeSampler();
   std::set<TokenId> drawn;
   for (int seed = 0; seed < seeds; ++seed) {
     c.spec.seed = static_cast<std::uint64_t>(seed);
@@ -111,7 +113,7 @@ TEST(Sampler, AgreesWithTheRulesSpelledOutSlowly) {
     const std::vector<double> list = {static_cast<double>(values)...};
     return list[random() % list.size()];
   };
-  Sampler sampler;
+  Sampler sampler = MakeSampler();
   for (int round = 0; round < 3000; ++round) {
     const std::size_t vocab = 1 + random() % 300;
     std::vector<float> logits(vocab);
@@ -144,7 +146,7 @@ TEST(Sampler, AgreesWithTheRulesOnALargeFlatVocabulary) {
   std::mt19937 random(7);
   std::vector<float> logits(5000);
   for (float& value : logits) value = static_cast<float>(random() % 1000) * 1e-3F;
-  Sampler sampler;
+  Sampler sampler = MakeSampler();
   for (const float top_p : {1.0F, 0.999F, 0.3F}) {
     for (std::uint64_t seed = 0; seed < 8; ++seed) {
       Case c;
@@ -166,7 +168,7 @@ TEST(Sampler, DrawsEachTokenAsOftenAsItsProbabilitySays) {
     constexpr int kDraws = 100'000;
     for (const float logit : logits)
       expected.push_back(kDraws * std::exp(static_cast<double>(logit) / temperature) / total);
-    Sampler sampler;
+    Sampler sampler = MakeSampler();
     std::vector<int> drawn(logits.size(), 0);
     for (int i = 0; i < kDraws; ++i) {
       c.spec.seed = static_cast<std::uint64_t>(i);
@@ -188,7 +190,7 @@ TEST(Sampler, TheSameSeedChoiceAndPositionGiveTheSameTokenWhateverWasSampledBefo
   c.history = {5, 6, 7};
   const TokenId alone = Sample(logits, c);
 
-  Sampler used;
+  Sampler used = MakeSampler();
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     Case other;
     other.spec.seed = seed;

@@ -98,17 +98,19 @@ TEST_F(Draft, OfAStepThatFailedIsForgotten) {
 }
 
 TEST_F(Draft, KnowsWhichTokensAreBannedInItsStep) {
-  static const std::vector<TokenId> banned = {3, 4};
+  static const std::vector<TokenId> banned = {3};
+  static const std::vector<TokenId> early_banned = {3, 4};
   ExpectTheSame({64, 4}, [&] {
     Add(0, Ask(0, Prompt(6), 12), [&](ScheduledRequest* request) {
       request->min_output_tokens = 4;
-      request->early_banned = banned;
+      request->banned = banned;
+      request->early_banned = early_banned;
       request->logprobs = 2;
     });
     Commit({}, {0});
     for (int i = 0; i < 8; ++i) {
       Step();
-      EXPECT_EQ(step.logit_rows[0].sampling.banned.empty(), i >= 4) << "token " << i;
+      EXPECT_EQ(step.logit_rows[0].sampling.banned.size(), i < 4 ? 2U : 1U) << "token " << i;
       EXPECT_EQ(step.logit_rows[0].top_logprobs, 2);
     }
   });

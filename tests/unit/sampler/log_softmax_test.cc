@@ -7,7 +7,8 @@
 #include <random>
 #include <vector>
 
-#include "runner/sampler.h"
+#include "kernels/cpu/cpu_level.h"
+#include "runner/log_softmax.h"
 
 namespace berth {
 namespace {
@@ -15,26 +16,33 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
+LogSoftmax Of(const std::vector<float>& logits) {
+  std::vector<float> scratch;
+  return {cpu::GetOpsKernels(cpu::DetectCpuLevel()), logits, &scratch};
+}
+
+float LogProbability(const std::vector<float>& logits, TokenId token) { return Of(logits).Of(token); }
+
 std::vector<TopLogprob> Top(const std::vector<float>& logits, std::int32_t k) {
   std::vector<TopLogprob> out;
-  TopLogProbabilities(logits, k, &out);
+  Of(logits).Top(k, &out);
   return out;
 }
 
-TEST(LogProbability, IsTheLogSoftmax) {
+TEST(LogSoftmax, IsTheLogarithmOfTheProbability) {
   const std::vector<float> logits = {std::log(1.0F), std::log(2.0F), std::log(5.0F)};
   EXPECT_FLOAT_EQ(LogProbability(logits, 0), std::log(0.125F));
   EXPECT_FLOAT_EQ(LogProbability(logits, 1), std::log(0.25F));
   EXPECT_FLOAT_EQ(LogProbability(logits, 2), std::log(0.625F));
 }
 
-TEST(LogProbability, DoesNotOverflowAtTheEdgesOfFloat) {
+TEST(LogSoftmax, DoesNotOverflowAtTheEdgesOfFloat) {
   EXPECT_FLOAT_EQ(LogProbability(std::vector<float>{3e38F, 3e38F}, 0), std::log(0.5F));
   EXPECT_FLOAT_EQ(LogProbability(std::vector<float>{-3e38F, -3e38F}, 1), std::log(0.5F));
   EXPECT_EQ(LogProbability(std::vector<float>{0.0F, 3e38F}, 1), 0.0F);
 }
 
-TEST(LogProbability, SumsToOneOverAVocabularyWithoutLosingTheSmallTerms) {
+TEST(LogSoftmax, SumsToOneOverAVocabularyWithoutLosingTheSmallTerms) {
   // A million tokens 16 below the best: float32 sums would lose them.
   std::vector<float> logits(1'000'001, -16.0F);
   logits[0] = 0.0F;
@@ -42,7 +50,7 @@ TEST(LogProbability, SumsToOneOverAVocabularyWithoutLosingTheSmallTerms) {
   EXPECT_NEAR(LogProbability(logits, 0), -std::log1p(rest), 1e-7);
 }
 
-TEST(LogProbability, NanAndInfinitiesAsDocumented) {
+TEST(LogSoftmax, NanAndInfinitiesAsDocumented) {
   const std::vector<float> with_nan = {kNan, 1.0F, -kInf};
   EXPECT_EQ(LogProbability(with_nan, 0), -kInf);
   EXPECT_EQ(LogProbability(with_nan, 1), 0.0F);
@@ -53,7 +61,7 @@ TEST(LogProbability, NanAndInfinitiesAsDocumented) {
   EXPECT_EQ(LogProbability(std::vector<float>{-kInf, kNan}, 0), -kInf);
 }
 
-TEST(TopLogProbabilities, AreTheBestFirstAndTheLowestIdFirstOnTies) {
+TEST(LogSoftmaxTop, IsTheBestFirstAndTheLowestIdFirstOnTies) {
   const std::vector<TopLogprob> top = Top({1.0F, 3.0F, 2.0F, 3.0F, kNan}, 3);
   ASSERT_EQ(top.size(), 3U);
   EXPECT_EQ(top[0].token_id, 1);
@@ -61,7 +69,7 @@ TEST(TopLogProbabilities, AreTheBestFirstAndTheLowestIdFirstOnTies) {
   EXPECT_EQ(top[2].token_id, 2);
 }
 
-TEST(TopLogProbabilities, AgreeWithLogProbabilityBitForBitAndWithAFullSort) {
+TEST(LogSoftmaxTop, AgreesWithSingleTokensBitForBitAndWithAFullSort) {
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
     std::vector<float> logits(1 + random() % 400);
@@ -81,10 +89,11 @@ TEST(TopLogProbabilities, AgreeWithLogProbabilityBitForBitAndWithAFullSort) {
   }
 }
 
-TEST(TopLogProbabilities, AppendBehindWhatIsThere) {
+TEST(LogSoftmaxTop, AppendsBehindWhatIsThere) {
   std::vector<TopLogprob> out = {{77, -1.0F}};
-  TopLogProbabilities(std::vector<float>{0.0F, 1.0F, 2.0F}, 2, &out);
-  TopLogProbabilities(std::vector<float>{0.0F, 1.0F, 2.0F}, 0, &out);
+  const std::vector<float> logits = {0.0F, 1.0F, 2.0F};
+  Of(logits).Top(2, &out);
+  Of(logits).Top(0, &out);
   ASSERT_EQ(out.size(), 3U);
   EXPECT_EQ(out[0].token_id, 77);
   EXPECT_EQ(out[0].logprob, -1.0F);
@@ -92,7 +101,7 @@ TEST(TopLogProbabilities, AppendBehindWhatIsThere) {
   EXPECT_EQ(out[2].token_id, 1);
 }
 
-TEST(TopLogProbabilities, FillUpWithImpossibleTokensByIdWhereTooFewArePossible) {
+TEST(LogSoftmaxTop, FillsUpWithImpossibleTokensByIdWhereTooFewArePossible) {
   const std::vector<TopLogprob> top = Top({kNan, 1.0F, -kInf}, 3);
   EXPECT_EQ(top[0].token_id, 1);
   EXPECT_EQ(top[1].token_id, 0);
