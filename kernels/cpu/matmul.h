@@ -57,6 +57,10 @@ std::size_t PackedBytes(PackedKind kind, std::int32_t n, std::int32_t k);
 void PackPanels(WeightFormat format, const void* src, PackedKind kind, std::int32_t n, std::int32_t k, int panel_begin,
                 int panel_end, std::byte* dst);
 
+// One row of a packed matrix (all panels packed): w.k floats, exactly what Dequantize gives for the row as it was
+// stored. Reads a few bytes of each of the panel's lines: for single rows, not for whole matrices.
+void UnpackRow(const PackedMatrix& w, std::int32_t row, float* dst);
+
 // Activations as a product wants them. One row of K floats becomes ActivationBytes(kind, k) bytes (a multiple of 64);
 // rows of a batch lie that far apart, from a 64-byte aligned start. Depends on the kind only as float or int8 (with the
 // sums that minima need).

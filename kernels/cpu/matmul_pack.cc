@@ -1,8 +1,9 @@
-// Packing: from a file's rows to panels (packed_layout.h).
+// Packing: from a file's rows to panels (packed_layout.h), and a row back.
 #include <algorithm>
 #include <cstring>
 
 #include "kernels/cpu/block_codes.h"
+#include "kernels/cpu/half.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/packed_layout.h"
 
@@ -78,7 +79,57 @@ void PackIntegerColumn(WeightFormat format, const std::byte* row, PackedKind kin
   }
 }
 
+template <typename T>
+T LoadAt(const std::byte* p, int index) {
+  T value;
+  std::memcpy(&value, p + static_cast<std::size_t>(index) * sizeof(T), sizeof(T));
+  return value;
+}
+
+void UnpackFloatColumn(PackedKind kind, const std::byte* panel, const PanelLayout& layout, std::int32_t k, int column,
+                       float* dst) {
+  for (std::int32_t i = 0; i < k; ++i) {
+    const std::byte* line = panel + static_cast<std::size_t>(i) * kPanelColumns * layout.value_bytes;
+    if (kind == PackedKind::kPanelF32) {
+      dst[i] = LoadAt<float>(line, column);
+    } else if (kind == PackedKind::kPanelF16) {
+      dst[i] = HalfToFloat(LoadAt<std::uint16_t>(line, column));
+    } else {
+      dst[i] = BFloat16ToFloat(LoadAt<std::uint16_t>(line, column));
+    }
+  }
+}
+
+void UnpackIntegerColumn(PackedKind kind, const std::byte* panel, const PanelLayout& layout, std::int32_t k, int column,
+                         float* dst) {
+  const bool nibbles = kind == PackedKind::kPanelU4 || kind == PackedKind::kPanelU4Symmetric;
+  const int zero = kind == PackedKind::kPanelU4 ? 0 : nibbles ? 8 : 128;
+  for (std::int32_t b = 0; b < k / kBlockInputs; ++b, dst += kBlockInputs) {
+    const std::byte* codes = panel + static_cast<std::size_t>(b) * layout.block_codes_bytes;
+    const std::byte* scales = panel + layout.scales_offset + static_cast<std::size_t>(b) * layout.block_scales_bytes;
+    float scale[2];
+    for (int half = 0; half < 2; ++half) {
+      scale[half] = kind == PackedKind::kPanelU8x16 ? LoadAt<float>(scales, half * kPanelColumns + column)
+                                                    : HalfToFloat(LoadAt<std::uint16_t>(scales, column));
+    }
+    for (int i = 0; i < kBlockInputs; ++i) {
+      const int line = nibbles ? i / 4 % 4 : i / 4;
+      const int byte = std::to_integer<int>(codes[line * 64 + column * 4 + i % 4]);
+      const int code = !nibbles ? byte : i < 16 ? byte & 15 : byte >> 4;
+      dst[i] = scale[i / 16] * static_cast<float>(code - zero);
+      if (kind == PackedKind::kPanelU4) dst[i] += HalfToFloat(LoadAt<std::uint16_t>(scales, kPanelColumns + column));
+    }
+  }
+}
+
 }  // namespace
+
+void UnpackRow(const PackedMatrix& w, std::int32_t row, float* dst) {
+  const PanelLayout layout = LayoutOf(w.kind, w.k);
+  const std::byte* panel = w.data + static_cast<std::size_t>(row / kPanelColumns) * layout.panel_bytes;
+  const auto unpack = IsFloatKind(w.kind) ? UnpackFloatColumn : UnpackIntegerColumn;
+  unpack(w.kind, panel, layout, w.k, row % kPanelColumns, dst);
+}
 
 void PackPanels(WeightFormat format, const void* src, PackedKind kind, std::int32_t n, std::int32_t k, int panel_begin,
                 int panel_end, std::byte* dst) {

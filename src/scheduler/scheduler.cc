@@ -150,7 +150,7 @@ void Scheduler::EndChoice(RequestKey key, std::int32_t choice, std::int64_t new_
   // What it computed of the prompt's full blocks, perhaps again after a preemption, is there for the next one.
   const std::int64_t common = std::min(r.choices[Index(leader)].stored, SharedTokens(r));
   r.choices[Index(choice)].ended = true;
-  std::erase_if(swap_in_, [&](const PendingSwap& swap) { return swap.request == &r && swap.choice == choice; });
+  DropSwapIn(&r, choice);
   if (!r.forked && choice == leader && r.choices[Index(choice)].stored > SharedTokens(r) &&
       r.spec.max_output_tokens > 1) {
     r.blocks->SwapOwn(choice, Leader(r));  // the others have yet to copy the prompt's last block

@@ -237,6 +237,8 @@ class Scheduler final : public PoolView {
   std::int64_t PlanSwapIn(Request* r, std::int32_t choice, std::int64_t first, std::int64_t tokens,
                           std::int64_t host_begin);
   void CommitSwaps(const AdmissionPlan& plan);
+  void DropSwapIn(Request* r, std::int32_t choice);
+  void ForgetHostCopyIfUnused(Request* r);
   void DropHostCopy(Request* r);
   void EmitSwaps();
   void FinishSwap(Request* r);

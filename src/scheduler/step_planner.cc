@@ -140,8 +140,9 @@ void Scheduler::ShareOut(std::int64_t budget) {
 
 // The step after a group's prompt: each choice but one gets a copy of the prompt's last, partial block.
 void Scheduler::ForkIfDue(Request* r) {
+  if (r->forked) return;
   const std::int32_t leader = Leader(*r);
-  if (r->forked || !IsDecoding(*r, r->choices[Index(leader)])) return;
+  if (!IsDecoding(*r, r->choices[Index(leader)])) return;
   r->forked = true;
   if (r->prompt_tokens() == SharedTokens(*r)) return;
   for (std::size_t q = 0; q < r->choices.size(); ++q) {

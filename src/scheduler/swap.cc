@@ -94,8 +94,20 @@ void Scheduler::SwapIn(Request* r) {
         PlanSwapIn(r, choice, shared_tokens, copy.own_tokens[q], copy.OwnBegin(choice, pool_->shape().block_tokens));
     c.stored = std::max({c.stored, shared_tokens, shared_tokens + own});
   }
-  const bool any = std::ranges::any_of(swap_in_, [&](const PendingSwap& swap) { return swap.request == r; });
-  if (!any) r->host.reset();
+  ForgetHostCopyIfUnused(r);
+}
+
+// The choice ended before its blocks were copied back.
+void Scheduler::DropSwapIn(Request* r, std::int32_t choice) {
+  if (r->host == nullptr) return;
+  std::erase_if(swap_in_, [&](const PendingSwap& swap) { return swap.request == r && swap.choice == choice; });
+  ForgetHostCopyIfUnused(r);
+}
+
+// Of a running request: there is nothing that the next step copies back.
+void Scheduler::ForgetHostCopyIfUnused(Request* r) {
+  const bool used = std::ranges::any_of(swap_in_, [&](const PendingSwap& swap) { return swap.request == r; });
+  if (!used) r->host.reset();
 }
 
 // Plans the copies in of `tokens` tokens that lie from position `first` on in the choice's table, and in the host's

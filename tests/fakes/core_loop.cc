@@ -58,6 +58,7 @@ RequestKey CoreLoop::ArriveWithTicket(const LoopRequest& request, TimePoint now)
   live->outcome.arrival = now;
   live->outcome.output.resize(static_cast<std::size_t>(request.n));
   live->ended.resize(static_cast<std::size_t>(request.n));
+  live->stopping.resize(static_cast<std::size_t>(request.n));
   ScheduledRequest scheduled;
   scheduled.key = key;
   scheduled.service_class = request.service_class;
@@ -122,7 +123,8 @@ void CoreLoop::UpdateDesk(const AdmissionPlan& plan) {
 bool CoreLoop::Tick(TimePoint now) {
   progressed_ = false;
   last_step_ = nullptr;
-  if (live_.empty()) return false;
+  ApplyLateStops(now);
+  if (live_.empty()) return progressed_;
   const Duration step_time = fixed_step_time_.value_or(scheduler_.PredictStep());
   const AdmissionPlan& plan = admission_.Plan(now, step_time, scheduler_);
   UpdateDesk(plan);
@@ -191,17 +193,43 @@ void CoreLoop::TakeToken(const DrawnToken& drawn, TimePoint now) {
   output.push_back(drawn.token);
   ++live.tokens;
   if (!live.outcome.first_token.has_value()) live.outcome.first_token = now;
-  const bool full = std::ssize(output) >= live.request.max_output_tokens;
-  if (!full && !(stop_rule_ && stop_rule_(drawn.key, drawn.choice, output))) return;
-  live.ended[q] = true;
+  if (std::ssize(output) >= live.request.max_output_tokens) return EndChoice(drawn.key, drawn.choice, now);
+  if (live.stopping[q] || !stop_rule_ || !stop_rule_(drawn.key, drawn.choice, output)) return;
+  if (stop_lag_ == 0) return EndChoice(drawn.key, drawn.choice, now);
+  live.stopping[q] = true;
+  late_stops_.push_back({ticks_ + stop_lag_, drawn.key, drawn.choice});
+}
+
+void CoreLoop::EndChoice(RequestKey key, std::int32_t choice, TimePoint now) {
+  Live& live = *live_.at(key);
+  live.ended[static_cast<std::size_t>(choice)] = true;
   if (std::ranges::count(live.ended, false) > 0) {
-    scheduler_.EndChoice(drawn.key, drawn.choice, admission_.BlocksAfterEndChoice(drawn.key), &released_);
-    admission_.EndChoice(drawn.key, released_, now);
+    scheduler_.EndChoice(key, choice, admission_.BlocksAfterEndChoice(key), &released_);
+    admission_.EndChoice(key, released_, now);
     return;
   }
-  scheduler_.Remove(drawn.key);
-  admission_.Finish(drawn.key, now, std::ssize(live.request.prompt) + live.tokens);
-  End(drawn.key, std::nullopt, now);
+  scheduler_.Remove(key);
+  admission_.Finish(key, now, std::ssize(live.request.prompt) + live.tokens);
+  End(key, std::nullopt, now);
+}
+
+// A choice that is parked ends once it runs again; a request that has no other choice left need not.
+void CoreLoop::ApplyLateStops(TimePoint now) {
+  ++ticks_;
+  std::erase_if(late_stops_, [&](const LateStop& stop) {
+    if (stop.tick > ticks_) return false;
+    const auto found = live_.find(stop.key);
+    if (found == live_.end() || found->second->ended[static_cast<std::size_t>(stop.choice)]) return true;
+    if (scheduler_.Blocks(stop.key) == nullptr) {
+      const Live& parked = *found->second;
+      bool all = true;
+      for (std::size_t q = 0; q < parked.ended.size(); ++q) all = all && (parked.ended[q] || parked.stopping[q]);
+      if (all) Cancel(stop.key);
+      return false;
+    }
+    EndChoice(stop.key, stop.choice, now);
+    return true;
+  });
 }
 
 }  // namespace berth::test

@@ -65,6 +65,9 @@ class CoreLoop {
   std::int64_t SkipQuiet(TimePoint now, Duration step_time, TimePoint until = TimePoint::max());
 
   void set_stop_rule(StopRule rule) { stop_rule_ = std::move(rule); }
+  // What the stop rule ends is told so many plans late, and goes on meanwhile: as when it is text that ends a choice,
+  // which is found beside the steps.
+  void set_stop_lag(std::int64_t plans) { stop_lag_ = plans; }
   void set_after_plan(std::function<void(const AdmissionPlan&)> check) { after_plan_ = std::move(check); }
   void set_step_time(Duration step_time) { fixed_step_time_ = step_time; }
   // Told each step once it is submitted: whether the next one is drafted while it runs.
@@ -97,6 +100,7 @@ class CoreLoop {
     SamplingSpec sampling;
     Outcome outcome;
     std::vector<bool> ended;
+    std::vector<bool> stopping;  // will be told to end
     std::int64_t tokens = 0;
   };
 
@@ -105,6 +109,8 @@ class CoreLoop {
   void UpdateDesk(const AdmissionPlan& plan);
   void End(RequestKey key, std::optional<RefusalReason> reason, TimePoint now);
   void TakeToken(const DrawnToken& drawn, TimePoint now);
+  void EndChoice(RequestKey key, std::int32_t choice, TimePoint now);
+  void ApplyLateStops(TimePoint now);
   void RunStep(TimePoint now);
 
   BlockPool pool_;
@@ -116,6 +122,14 @@ class CoreLoop {
   std::map<RequestKey, std::unique_ptr<Live>> live_;
   std::map<RequestKey, Outcome> ended_;
   StopRule stop_rule_;
+  struct LateStop {
+    std::int64_t tick = 0;
+    RequestKey key = 0;
+    std::int32_t choice = 0;
+  };
+  std::int64_t stop_lag_ = 0;
+  std::int64_t ticks_ = 0;
+  std::vector<LateStop> late_stops_;
   std::function<void(const AdmissionPlan&)> after_plan_;
   std::optional<Duration> fixed_step_time_;
   std::function<bool(const StepPlan&)> drafts_;

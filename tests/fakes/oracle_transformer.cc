@@ -2,34 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 #include "kernels/cpu/dequantize.h"
+#include "runner/weight_format.h"
 
 namespace berth::test {
 namespace {
-
-cpu::WeightFormat FormatOf(GgufTensorType type) {
-  switch (type) {
-    case GgufTensorType::kF32:
-      return cpu::WeightFormat::kF32;
-    case GgufTensorType::kF16:
-      return cpu::WeightFormat::kF16;
-    case GgufTensorType::kBF16:
-      return cpu::WeightFormat::kBF16;
-    case GgufTensorType::kQ4_0:
-      return cpu::WeightFormat::kQ4_0;
-    case GgufTensorType::kQ4_1:
-      return cpu::WeightFormat::kQ4_1;
-    case GgufTensorType::kQ5_0:
-      return cpu::WeightFormat::kQ5_0;
-    case GgufTensorType::kQ8_0:
-      return cpu::WeightFormat::kQ8_0;
-    case GgufTensorType::kQ6_K:
-      return cpu::WeightFormat::kQ6_K;
-  }
-  std::abort();
-}
 
 // The nearest number of `bits` significant bits.
 double RoundTo(double x, int bits) {
@@ -75,8 +53,8 @@ OracleTransformer::Matrix OracleTransformer::Load(const GgufTensor& tensor) {
   const std::size_t row_bytes = tensor.data.size() / static_cast<std::size_t>(matrix.rows);
   std::vector<float> row(static_cast<std::size_t>(matrix.cols));
   for (std::int64_t r = 0; r < matrix.rows; ++r) {
-    cpu::Dequantize(FormatOf(tensor.type), tensor.data.data() + static_cast<std::size_t>(r) * row_bytes, matrix.cols,
-                    row.data());
+    cpu::Dequantize(WeightFormatOf(tensor.type), tensor.data.data() + static_cast<std::size_t>(r) * row_bytes,
+                    matrix.cols, row.data());
     matrix.values.insert(matrix.values.end(), row.begin(), row.end());
   }
   return matrix;

@@ -75,6 +75,28 @@ TEST(Operands, PreparedRowsAreSharedByKindsOfOneForm) {
   }
 }
 
+TEST(Operands, APackedRowReadsBackAsItWasStored) {
+  std::mt19937 rng(11);
+  for (const WeightFormat format : test::kAllFormats) {
+    for (const bool float32 : {false, true}) {
+      constexpr int kRows = 37;
+      constexpr int kInputs = 512;
+      const test::StoredWeights stored = test::RandomWeights(format, kRows, kInputs, test::Scales::kAnyFinite, rng);
+      const PackedKind kind = ChoosePackedKind(format, float32);
+      AlignedBytes packed(PackedBytes(kind, kRows, kInputs));
+      PackPanels(format, stored.bytes.data(), kind, kRows, kInputs, 0, NumPanels(kRows), packed.data());
+      for (int row = 0; row < kRows; ++row) {
+        std::vector<float> expected(kInputs);
+        Dequantize(format, stored.bytes.data() + static_cast<std::size_t>(row) * RowBytes(format, kInputs), kInputs,
+                   expected.data());
+        std::vector<float> got(kInputs);
+        UnpackRow({kind, kRows, kInputs, packed.data()}, row, got.data());
+        EXPECT_EQ(got, expected) << test::FormatName(format) << " float32 " << float32 << " row " << row;
+      }
+    }
+  }
+}
+
 TEST(Operands, SizesAreWholeCacheLines) {
   for (PackedKind kind : kAllKinds) {
     for (std::int32_t k : {256, 512, 1536, 4096}) {

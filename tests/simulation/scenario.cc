@@ -114,6 +114,7 @@ Scenario MakeScenario(std::uint64_t seed) {
   scenario.pool.num_blocks = static_cast<std::int32_t>(draw.Chance(0.4) ? draw.Between(6, 60) : draw.Between(6, 24));
   scenario.pool.block_tokens = static_cast<std::int32_t>(draw.OneOf({1, 2, 4}));
   DrawHostMemory(&scenario);
+  scenario.stop_lag = Draw(seed ^ 0x6c6167).OneOf({0, 0, 1, 4});
   const auto num_classes = static_cast<std::size_t>(draw.Between(1, 4));
   const std::int64_t slots = draw.Chance(0.5) ? draw.Between(1, 12) : draw.Between(8, 24);
   const PolicyTraits traits{num_classes, slots, draw.Chance(0.3), draw.Chance(0.1)};

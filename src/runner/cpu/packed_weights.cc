@@ -5,37 +5,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "kernels/cpu/activation_residual.h"
+#include "runner/weight_format.h"
 
 namespace berth {
 namespace {
 
 // Input rows multiplied at a time: their prepared form stays in the second-level cache while the panels pass by.
 constexpr std::int32_t kRowsAtOnce = 256;
-
-cpu::WeightFormat FormatOf(GgufTensorType type) {
-  switch (type) {
-    case GgufTensorType::kF32:
-      return cpu::WeightFormat::kF32;
-    case GgufTensorType::kF16:
-      return cpu::WeightFormat::kF16;
-    case GgufTensorType::kBF16:
-      return cpu::WeightFormat::kBF16;
-    case GgufTensorType::kQ4_0:
-      return cpu::WeightFormat::kQ4_0;
-    case GgufTensorType::kQ4_1:
-      return cpu::WeightFormat::kQ4_1;
-    case GgufTensorType::kQ5_0:
-      return cpu::WeightFormat::kQ5_0;
-    case GgufTensorType::kQ8_0:
-      return cpu::WeightFormat::kQ8_0;
-    case GgufTensorType::kQ6_K:
-      return cpu::WeightFormat::kQ6_K;
-  }
-  CheckFailed(__FILE__, __LINE__, "a tensor type that the model reader lets through has kernels",
-              GgufTensorTypeName(type));
-}
 
 }  // namespace
 
@@ -44,35 +21,43 @@ std::byte* Projection::RowOf(const Form& form, const PreparedRows& rows, std::in
 }
 
 void Projection::PrepareRow(const cpu::MatMulKernels& kernels, const float* x, const PreparedRows& rows,
-                            std::int64_t row) const {
-  for (const Form& form : forms) kernels.prepare_row(form.kind, x, inputs, RowOf(form, rows, row));
+                            std::int64_t row, std::int64_t count, float* scratch) const {
+  for (const Form& form : forms) {
+    std::byte* prepared = RowOf(form, rows, row);
+    kernels.prepare_row(form.kind, x, inputs, prepared);
+    if (!form.two_terms) continue;
+    cpu::ActivationResidual(x, inputs, prepared, scratch);
+    kernels.prepare_row(form.kind, scratch, inputs, RowOf(form, rows, count + row));
+  }
 }
 
-void Projection::PrepareResidualRow(const cpu::MatMulKernels& kernels, const float* x, const PreparedRows& rows,
-                                    std::int64_t x_row, std::int64_t row, float* scratch) const {
-  const Form& form = forms.front();
-  cpu::ActivationResidual(x, inputs, RowOf(form, rows, x_row), scratch);
-  kernels.prepare_row(form.kind, scratch, inputs, RowOf(form, rows, row));
+void Projection::AddSecondTerm(const cpu::OpsKernels& ops, float* y, std::int64_t row, std::int64_t count) const {
+  for (const Part& part : parts) {
+    if (!part.two_terms) continue;
+    ops.add(y + (count + row) * outputs + part.first_output, part.matrix.n, y + row * outputs + part.first_output);
+  }
 }
-
-bool Projection::RoundsInputs() const { return cpu::RoundsActivations(forms.front().kind); }
 
 void Projection::Multiply(const cpu::MatMulKernels& kernels, const PreparedRows& rows, std::int32_t count, float* y,
                           int share, int shares) const {
-  const auto begin = static_cast<std::int32_t>(std::int64_t{panels} * share / shares);
-  const auto end = static_cast<std::int32_t>(std::int64_t{panels} * (share + 1) / shares);
-  for (std::int32_t row = 0; row < count; row += kRowsAtOnce) {
-    std::int32_t part_begin = 0;
+  const std::int64_t begin = cost * share / shares;
+  const std::int64_t end = cost * (share + 1) / shares;
+  for (std::int32_t row = 0; row < 2 * count; row += kRowsAtOnce) {
+    std::int64_t part_begin = 0;
     for (const Part& part : parts) {
-      const std::int32_t part_end = part_begin + cpu::NumPanels(part.matrix.n);
-      const std::int32_t from = std::max(begin, part_begin);
-      const std::int32_t to = std::min(end, part_end);
-      if (from < to) {
-        kernels.matmul(part.matrix, RowOf(forms[part.form], rows, row), std::min(kRowsAtOnce, count - row),
-                       y + static_cast<std::int64_t>(row) * outputs + part.first_output, outputs, from - part_begin,
-                       to - part_begin);
+      const std::int32_t panels = cpu::NumPanels(part.matrix.n);
+      const std::int32_t terms = part.two_terms ? 2 : 1;
+      const auto panel_at = [&](std::int64_t place) {
+        return static_cast<std::int32_t>(std::clamp<std::int64_t>((place - part_begin) / terms, 0, panels));
+      };
+      const std::int32_t from = panel_at(begin);
+      const std::int32_t to = panel_at(end);
+      const std::int32_t rows_left = terms * count - row;
+      if (from < to && rows_left > 0) {
+        kernels.matmul(part.matrix, RowOf(forms[part.form], rows, row), std::min(kRowsAtOnce, rows_left),
+                       y + static_cast<std::int64_t>(row) * outputs + part.first_output, outputs, from, to);
       }
-      part_begin = part_end;
+      part_begin += std::int64_t{panels} * terms;
     }
   }
 }
@@ -88,8 +73,8 @@ absl::StatusOr<PackedWeights> PackedWeights::Pack(const Model& model, bool float
   pool.Run([&](int thread) {
     for (const PackJob& job : weights.jobs_) {
       const std::int64_t panels = cpu::NumPanels(job.matrix.n);
-      cpu::PackPanels(FormatOf(job.tensor->type), job.tensor->data.data(), job.matrix.kind, job.matrix.n, job.matrix.k,
-                      static_cast<int>(panels * thread / pool.num_threads()),
+      cpu::PackPanels(WeightFormatOf(job.tensor->type), job.tensor->data.data(), job.matrix.kind, job.matrix.n,
+                      job.matrix.k, static_cast<int>(panels * thread / pool.num_threads()),
                       static_cast<int>(panels * (thread + 1) / pool.num_threads()), job.dst);
     }
   });
@@ -104,18 +89,22 @@ std::size_t PackedWeights::LayOut(const Model& model, bool float32, std::byte* b
   for (const LayerWeights& from : model.weights.layers) {
     Layer& layer = layers_.emplace_back();
     layer.attn_norm = TakeVector(*from.attn_norm, layout);
-    layer.qkv = TakeProjection({from.q, from.k, from.v}, float32, layout);
-    layer.attn_output = TakeProjection({from.attn_output}, float32, layout);
+    // Keys and values are few outputs that every later token reads: rounding their input shows more than anywhere else
+    // but in a logit.
+    layer.qkv = TakeProjection({{from.q}, {from.k, true}, {from.v, true}}, float32, layout);
+    layer.attn_output = TakeProjection({{from.attn_output}}, float32, layout);
     layer.ffn_norm = TakeVector(*from.ffn_norm, layout);
-    layer.gate_up = TakeProjection({from.ffn_gate, from.ffn_up}, float32, layout);
-    layer.down = TakeProjection({from.ffn_down}, float32, layout);
+    layer.gate_up = TakeProjection({{from.ffn_gate}, {from.ffn_up}}, float32, layout);
+    layer.down = TakeProjection({{from.ffn_down}}, float32, layout);
   }
   output_norm_ = TakeVector(*model.weights.output_norm, layout);
-  head_ = TakeProjection({model.weights.output}, float32, layout);
+  head_ = TakeProjection({{model.weights.output, true}}, float32, layout);
 
+  hidden_ = model.config.hidden;
+  embedding_ = nullptr;
+  if (model.weights.token_embedding == model.weights.output) return layout.bytes();
   const GgufTensor& embedding = *model.weights.token_embedding;
-  hidden_ = static_cast<std::int32_t>(embedding.cols());
-  embedding_format_ = FormatOf(embedding.type);
+  embedding_format_ = WeightFormatOf(embedding.type);
   embedding_row_bytes_ = embedding.data.size() / static_cast<std::size_t>(embedding.rows());
   auto* copy = layout.Take<std::byte>(embedding.data.size());
   if (copy != nullptr) std::memcpy(copy, embedding.data.data(), embedding.data.size());
@@ -123,30 +112,32 @@ std::size_t PackedWeights::LayOut(const Model& model, bool float32, std::byte* b
   return layout.bytes();
 }
 
-Projection PackedWeights::TakeProjection(std::initializer_list<const GgufTensor*> tensors, bool float32,
-                                         MemoryLayout& layout) {
+Projection PackedWeights::TakeProjection(std::initializer_list<Source> sources, bool float32, MemoryLayout& layout) {
   Projection projection;
-  for (const GgufTensor* tensor : tensors) {
+  for (const Source& source : sources) {
     cpu::PackedMatrix matrix;
-    matrix.kind = cpu::ChoosePackedKind(FormatOf(tensor->type), float32);
-    matrix.n = static_cast<std::int32_t>(tensor->rows());
-    matrix.k = static_cast<std::int32_t>(tensor->cols());
+    matrix.kind = cpu::ChoosePackedKind(WeightFormatOf(source.tensor->type), float32);
+    matrix.n = static_cast<std::int32_t>(source.tensor->rows());
+    matrix.k = static_cast<std::int32_t>(source.tensor->cols());
     auto* dst = layout.Take<std::byte>(cpu::PackedBytes(matrix.kind, matrix.n, matrix.k));
     matrix.data = dst;
-    jobs_.push_back({tensor, matrix, dst});
+    jobs_.push_back({source.tensor, matrix, dst});
 
     const auto same = std::find_if(projection.forms.begin(), projection.forms.end(), [&](const Projection::Form& form) {
       return cpu::SameActivations(form.kind, matrix.kind);
     });
-    projection.parts.push_back({matrix, projection.outputs, static_cast<std::size_t>(same - projection.forms.begin())});
+    const auto form = static_cast<std::size_t>(same - projection.forms.begin());
+    const bool two_terms = source.two_terms && cpu::RoundsActivations(matrix.kind);
+    projection.parts.push_back({matrix, projection.outputs, form, two_terms});
     if (same == projection.forms.end()) {
       const std::size_t row_bytes = cpu::ActivationBytes(matrix.kind, matrix.k);
-      projection.forms.push_back({matrix.kind, projection.row_bytes, row_bytes});
+      projection.forms.push_back({matrix.kind, projection.row_bytes, row_bytes, false});
       projection.row_bytes += row_bytes;
     }
+    projection.forms[form].two_terms |= two_terms;
     projection.inputs = matrix.k;
     projection.outputs += matrix.n;
-    projection.panels += cpu::NumPanels(matrix.n);
+    projection.cost += std::int64_t{cpu::NumPanels(matrix.n)} * (two_terms ? 2 : 1);
   }
   return projection;
 }
@@ -158,6 +149,7 @@ const float* PackedWeights::TakeVector(const GgufTensor& tensor, MemoryLayout& l
 }
 
 void PackedWeights::Embed(TokenId token, float* dst) const {
+  if (embedding_ == nullptr) return cpu::UnpackRow(head_.parts.front().matrix, token, dst);
   cpu::Dequantize(embedding_format_, embedding_ + static_cast<std::size_t>(token) * embedding_row_bytes_, hidden_, dst);
 }
 

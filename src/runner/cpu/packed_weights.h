@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "base/thread_pool.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/ops.h"
 #include "model/model.h"
 #include "runner/cpu/mapped_memory.h"
 
@@ -23,34 +24,39 @@ struct PreparedRows {
 
 // Matrices that multiply the same input rows; their outputs lie side by side in one output row. A model may mix
 // formats, so an input row is prepared once per form of activations that any of them wants.
+//
+// Where rounding the input to int8 shows most, a matrix multiplies it in two terms (activation_residual.h): of n input
+// rows, prepared row n + i is what preparing row i lost, output row n + i its product, and AddSecondTerm sums them. Few
+// rows cost no more memory traffic for it.
 struct Projection {
   struct Form {
     cpu::PackedKind kind = cpu::PackedKind::kPanelF32;
     std::size_t at = 0;         // of the form's rows: at · capacity bytes after the data
     std::size_t row_bytes = 0;  // distance between them
+    bool two_terms = false;     // for some matrix
   };
   struct Part {
     cpu::PackedMatrix matrix;
     std::int32_t first_output = 0;
     std::size_t form = 0;  // into forms
+    bool two_terms = false;
   };
 
   std::vector<Part> parts;
   std::vector<Form> forms;
   std::int32_t inputs = 0;
   std::int32_t outputs = 0;
-  std::int32_t panels = 0;
+  std::int64_t cost = 0;      // of all panels: one for each term
   std::size_t row_bytes = 0;  // of all forms of a row
 
-  void PrepareRow(const cpu::MatMulKernels& kernels, const float* x, const PreparedRows& rows, std::int64_t row) const;
-  // Whether preparing loses anything. With PrepareResidualRow only for a projection of one matrix.
-  bool RoundsInputs() const;
-  // Prepares as row `row` what preparing x as row `x_row` lost. `scratch` holds an input row.
-  void PrepareResidualRow(const cpu::MatMulKernels& kernels, const float* x, const PreparedRows& rows,
-                          std::int64_t x_row, std::int64_t row, float* scratch) const;
-  // Share `share` of `shares` of the output columns for the first `count` rows; y's rows lie `outputs` floats apart.
+  // Prepares row `row` of `count`, where two terms are wanted also row count + row. `scratch` holds an input row.
+  void PrepareRow(const cpu::MatMulKernels& kernels, const float* x, const PreparedRows& rows, std::int64_t row,
+                  std::int64_t count, float* scratch) const;
+  // Share `share` of `shares` of the output columns for `count` input rows; y's rows lie `outputs` floats apart.
   void Multiply(const cpu::MatMulKernels& kernels, const PreparedRows& rows, std::int32_t count, float* y, int share,
                 int shares) const;
+  // Output row `row` of `count` += what the second terms gave, where there are any.
+  void AddSecondTerm(const cpu::OpsKernels& ops, float* y, std::int64_t row, std::int64_t count) const;
 
  private:
   static std::byte* RowOf(const Form& form, const PreparedRows& rows, std::int64_t row);
@@ -77,6 +83,8 @@ class PackedWeights {
   // The embedding of a token: `hidden` floats.
   void Embed(TokenId token, float* dst) const;
 
+  std::size_t bytes() const { return memory_.size(); }
+
  private:
   struct PackJob {
     const GgufTensor* tensor;
@@ -87,14 +95,18 @@ class PackedWeights {
   PackedWeights() = default;
 
   std::size_t LayOut(const Model& model, bool float32, std::byte* base);
-  Projection TakeProjection(std::initializer_list<const GgufTensor*> tensors, bool float32, MemoryLayout& layout);
+  struct Source {
+    const GgufTensor* tensor;
+    bool two_terms = false;  // where its kind rounds inputs at all
+  };
+  Projection TakeProjection(std::initializer_list<Source> sources, bool float32, MemoryLayout& layout);
   static const float* TakeVector(const GgufTensor& tensor, MemoryLayout& layout);
 
   MappedMemory memory_;
   std::vector<Layer> layers_;
   const float* output_norm_ = nullptr;
   Projection head_;
-  // The embedding as it is in the file: a step reads a few of its rows, and packed rows cannot be read alone.
+  // The embedding as it is in the file; nullptr where it is the head's matrix too.
   cpu::WeightFormat embedding_format_ = cpu::WeightFormat::kF32;
   const std::byte* embedding_ = nullptr;
   std::size_t embedding_row_bytes_ = 0;

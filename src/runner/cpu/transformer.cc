@@ -30,7 +30,7 @@ Transformer::Transformer(const Model& model, PackedWeights weights, KvStore kv, 
                  pool->num_threads()),
       logits_(config_.vocab_size, ops_, pool->num_threads()),
       normed_(static_cast<std::size_t>(pool->num_threads())),
-      lost_(normed_.size()),
+      scratch_(normed_.size()),
       activated_(normed_.size()),
       clock_(stage_times) {}
 
@@ -49,15 +49,18 @@ std::size_t Transformer::LayOut(std::int32_t max_step_tokens, std::byte* base) {
   const auto hidden = static_cast<std::size_t>(config_.hidden);
   const auto ffn = static_cast<std::size_t>(config_.ffn);
   std::size_t row_bytes = 0;
+  std::size_t widest = 0;
   std::int32_t qkv_outputs = 0;
   for (const PackedWeights::Layer& layer : weights_.layers()) {
-    row_bytes = std::max(
-        {row_bytes, layer.qkv.row_bytes, layer.attn_output.row_bytes, layer.gate_up.row_bytes, layer.down.row_bytes});
+    for (const Projection* projection : {&layer.qkv, &layer.attn_output, &layer.gate_up, &layer.down}) {
+      row_bytes = std::max(row_bytes, projection->row_bytes);
+      widest = std::max(widest, static_cast<std::size_t>(projection->inputs));
+    }
     qkv_outputs = layer.qkv.outputs;
   }
   residual_ = layout.Take<float>(tokens, hidden);
-  prepared_ = {layout.Take<std::byte>(tokens, row_bytes), max_step_tokens};
-  qkv_ = layout.Take<float>(tokens, static_cast<std::size_t>(qkv_outputs));
+  prepared_ = {layout.Take<std::byte>(2 * tokens, row_bytes), 2 * max_step_tokens};
+  qkv_ = layout.Take<float>(2 * tokens, static_cast<std::size_t>(qkv_outputs));
   attended_ =
       layout.Take<float>(tokens, static_cast<std::size_t>(config_.heads) * static_cast<std::size_t>(config_.head_dim));
   gate_up_ = layout.Take<float>(tokens, 2 * ffn);
@@ -67,7 +70,7 @@ std::size_t Transformer::LayOut(std::int32_t max_step_tokens, std::byte* base) {
   prepared_logits_ = {layout.Take<std::byte>(2 * LogitStage::kGroupRows, weights_.head().row_bytes),
                       2 * LogitStage::kGroupRows};
   for (float*& normed : normed_) normed = layout.Take<float>(hidden);
-  for (float*& lost : lost_) lost = layout.Take<float>(hidden);
+  for (float*& scratch : scratch_) scratch = layout.Take<float>(widest);
   for (float*& activated : activated_) activated = layout.Take<float>(ffn);
   attention_.LayOut(layout);
   logits_.LayOut(layout);
@@ -150,10 +153,10 @@ void Transformer::ForwardLayer(std::int32_t index, int thread) {
 }
 
 void Transformer::NormAndPrepare(const float* norm, const Projection& next, const float* x, const PreparedRows& rows,
-                                 std::int64_t row, int thread) {
-  float* normed = normed_[static_cast<std::size_t>(thread)];
-  ops_.rms_norm(x, norm, config_.norm_epsilon, config_.hidden, normed);
-  next.PrepareRow(matmul_, normed, rows, row);
+                                 std::int64_t row, std::int64_t count, int thread) {
+  const auto at = static_cast<std::size_t>(thread);
+  ops_.rms_norm(x, norm, config_.norm_epsilon, config_.hidden, normed_[at]);
+  next.PrepareRow(matmul_, normed_[at], rows, row, count, scratch_[at]);
 }
 
 void Transformer::EmbedTokens(int thread) {
@@ -162,11 +165,12 @@ void Transformer::EmbedTokens(int thread) {
     const auto at = static_cast<std::size_t>(token);
     weights_.Embed(inputs_->token_ids()[at], Residual(token));
     angles_.Fill(inputs_->positions()[at], cosines_ + token * angles_.pairs(), sines_ + token * angles_.pairs());
-    NormAndPrepare(first.attn_norm, first.qkv, Residual(token), prepared_, token, thread);
+    NormAndPrepare(first.attn_norm, first.qkv, Residual(token), prepared_, token, inputs_->num_tokens(), thread);
   });
 }
 
 void Transformer::RotateAndStore(std::int32_t layer, int thread) {
+  const Projection& qkv = weights_.layers()[static_cast<std::size_t>(layer)].qkv;
   const std::int64_t q_width = std::int64_t{config_.heads} * config_.head_dim;
   const std::int64_t kv_width = std::int64_t{config_.kv_heads} * config_.head_dim;
   const auto rope = config_.rope_pairing == RopePairing::kAdjacent ? ops_.rope_adjacent : ops_.rope_halves;
@@ -175,6 +179,7 @@ void Transformer::RotateAndStore(std::int32_t layer, int thread) {
     float* k = q + q_width;
     const float* cosines = cosines_ + token * angles_.pairs();
     const float* sines = sines_ + token * angles_.pairs();
+    qkv.AddSecondTerm(ops_, qkv_, token, inputs_->num_tokens());
     // Queries and keys lie side by side: one run of heads.
     rope(q, config_.heads + config_.kv_heads, config_.head_dim, angles_.pairs(), cosines, sines);
     kv_.Write(ops_, layer, inputs_->slots()[static_cast<std::size_t>(token)], k, k + kv_width);
@@ -198,39 +203,25 @@ void Transformer::Attend(std::int32_t layer, int thread) {
 
 void Transformer::PrepareAttentionOutput(const Projection& projection, int thread) {
   ForEachShare(inputs_->num_tokens(), thread, [&](std::int64_t token) {
-    projection.PrepareRow(matmul_, attended_ + token * projection.inputs, prepared_, token);
+    projection.PrepareRow(matmul_, attended_ + token * projection.inputs, prepared_, token, inputs_->num_tokens(),
+                          scratch_[static_cast<std::size_t>(thread)]);
   });
 }
 
 void Transformer::Activate(const Projection& projection, int thread) {
   float* activated = activated_[static_cast<std::size_t>(thread)];
+  float* scratch = scratch_[static_cast<std::size_t>(thread)];
   ForEachShare(inputs_->num_tokens(), thread, [&](std::int64_t token) {
     const float* gate = gate_up_ + token * 2 * config_.ffn;
     ops_.swiglu(gate, gate + config_.ffn, config_.ffn, activated);
-    projection.PrepareRow(matmul_, activated, prepared_, token);
+    projection.PrepareRow(matmul_, activated, prepared_, token, inputs_->num_tokens(), scratch);
   });
 }
 
 void Transformer::AddResidual(const float* norm, const Projection& next, int thread) {
   ForEachShare(inputs_->num_tokens(), thread, [&](std::int64_t token) {
     ops_.add(update_ + token * config_.hidden, config_.hidden, Residual(token));
-    NormAndPrepare(norm, next, Residual(token), prepared_, token, thread);
-  });
-}
-
-// A logit is where rounding shows undiluted, so the head's input is kept in two int8 terms (activation_residual.h):
-// rows 0 .. n - 1 and, where rounding loses anything, n .. 2n - 1 with what it lost. At few rows this costs no memory
-// traffic, and a prefill chunk has one logit row.
-void Transformer::PrepareLogitRows(std::span<const LogitRow> group, int thread) {
-  const auto count = static_cast<std::int64_t>(group.size());
-  const Projection& head = weights_.head();
-  const auto at = static_cast<std::size_t>(thread);
-  ForEachShare(count, thread, [&](std::int64_t i) {
-    const std::int32_t token = group[static_cast<std::size_t>(i)].token_index;
-    NormAndPrepare(weights_.output_norm(), head, Residual(token), prepared_logits_, i, thread);
-    if (head.RoundsInputs()) {
-      head.PrepareResidualRow(matmul_, normed_[at], prepared_logits_, i, count + i, lost_[at]);
-    }
+    NormAndPrepare(norm, next, Residual(token), prepared_, token, inputs_->num_tokens(), thread);
   });
 }
 
@@ -241,17 +232,16 @@ void Transformer::AnswerLogitRows(int thread) {
     const std::span<const LogitRow> group =
         rows.subspan(begin, std::min<std::size_t>(LogitStage::kGroupRows, rows.size() - begin));
     const auto count = static_cast<std::int32_t>(group.size());
-    PrepareLogitRows(group, thread);
+    ForEachShare(count, thread, [&](std::int64_t i) {
+      const float* x = Residual(group[static_cast<std::size_t>(i)].token_index);
+      NormAndPrepare(weights_.output_norm(), head, x, prepared_logits_, i, count, thread);
+    });
     // Also keeps these logits from overwriting the last group's while a thread still reads them.
     End(Stage::kRows, thread);
-    head.Multiply(matmul_, prepared_logits_, head.RoundsInputs() ? 2 * count : count, logits_.logits(), thread,
-                  pool_->num_threads());
+    head.Multiply(matmul_, prepared_logits_, count, logits_.logits(), thread, pool_->num_threads());
     End(Stage::kHead, thread);
     ForEachShare(count, thread, [&](std::int64_t i) {
-      float* logits = logits_.logits() + i * config_.vocab_size;
-      if (head.RoundsInputs()) {
-        ops_.add(logits + static_cast<std::int64_t>(count) * config_.vocab_size, config_.vocab_size, logits);
-      }
+      head.AddSecondTerm(ops_, logits_.logits(), i, count);
       logits_.Answer(group[static_cast<std::size_t>(i)], begin + static_cast<std::size_t>(i), thread);
     });
     if (thread == 0) clock_.Mark(Stage::kSampling);

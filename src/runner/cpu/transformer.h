@@ -52,10 +52,9 @@ class Transformer {
   void Activate(const Projection& projection, int thread);
   void AddResidual(const float* norm, const Projection& next, int thread);
   void AnswerLogitRows(int thread);
-  void PrepareLogitRows(std::span<const LogitRow> group, int thread);
-  // Normalises a row of the residual stream and prepares it as a row of input.
+  // Normalises a row of the residual stream and prepares it as input row `row` of `count`.
   void NormAndPrepare(const float* norm, const Projection& next, const float* x, const PreparedRows& rows,
-                      std::int64_t row, int thread);
+                      std::int64_t row, std::int64_t count, int thread);
 
   // All threads have done the stage before any goes on.
   void End(Stage stage, int thread);
@@ -78,16 +77,16 @@ class Transformer {
   // Buffers for max_step_tokens rows each, and per thread.
   MappedMemory memory_;
   float* residual_ = nullptr;  // [tokens][hidden]
-  PreparedRows prepared_;      // room for the widest projection's rows
-  float* qkv_ = nullptr;       // [tokens][q heads, k heads, v heads]
+  PreparedRows prepared_;      // room for the widest projection's rows, in two terms
+  float* qkv_ = nullptr;       // [2 · tokens][q heads, k heads, v heads]: rows, then second terms
   float* attended_ = nullptr;  // [tokens][heads · head_dim]
   float* gate_up_ = nullptr;   // [tokens][2 · ffn]
   float* update_ = nullptr;    // [tokens][hidden]: what a block adds to the residual stream
   float* cosines_ = nullptr;   // [tokens][rope pairs]
   float* sines_ = nullptr;
-  PreparedRows prepared_logits_;   // [2 · LogitStage::kGroupRows]: rows, then what preparing them lost
+  PreparedRows prepared_logits_;   // [2 · LogitStage::kGroupRows]: rows, then second terms
   std::vector<float*> normed_;     // by thread: [hidden]
-  std::vector<float*> lost_;       // by thread: [hidden]
+  std::vector<float*> scratch_;    // by thread: an input row of any projection
   std::vector<float*> activated_;  // by thread: [ffn]
 
   const StepInputs* inputs_ = nullptr;  // of the step that runs
