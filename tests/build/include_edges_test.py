@@ -30,7 +30,7 @@ FENCES = {
     r"yaml-cpp/": {"config"},
     r"nlohmann/": {"cli", "model", "frontend", "simulator"},
     r"CLI/": {"cli"},
-    r"prometheus/": {"telemetry"},
+    r"prometheus/|microhttpd\.h$": {"telemetry"},
     r"utf8proc\.h$": {"tokenizer"},
     r"(immintrin|cuda\w*)\.h$": {"kernels"},
 }
