@@ -37,6 +37,15 @@ LabelRowSets AllLabelRows(const TelemetryOptions& options) {
 
 double UnixTime(UnixSeconds time) { return static_cast<double>(time.time_since_epoch().count()); }
 
+// Every slot is where it was.
+bool IsUnchanged(std::span<const int> from, int old_size) {
+  if (std::ssize(from) != old_size) return false;
+  for (int i = 0; i < old_size; ++i) {
+    if (from[static_cast<std::size_t>(i)] != i) return false;
+  }
+  return true;
+}
+
 // Why the time of a request that did not end well is wasted.
 WasteRow WasteOf(RequestOutcome outcome) {
   switch (outcome) {
@@ -177,7 +186,9 @@ void Telemetry::Impl::OnPolicy(const PolicyNames& names) {
   const std::vector<int> class_from = classes_.Assign(ClassNames(policy_));
   const std::vector<int> tenant_from = tenants_.Assign(TenantNames(names));
   NoteQuietTenants(names);
-  store_.Resize(class_from, tenant_from);
+  if (!IsUnchanged(class_from, store_.num_classes()) || !IsUnchanged(tenant_from, store_.num_tenants())) {
+    store_.Resize(class_from, tenant_from);
+  }
   SetPolicyGauges();
 }
 
