@@ -38,7 +38,7 @@ asan:  ## Every test under AddressSanitizer and UndefinedBehaviorSanitizer
 
 tsan: test-packages  ## The threaded parts under ThreadSanitizer (gRPC's own locks are not instrumented: without it)
 	cmake --preset tsan
-	cmake --build build/tsan -j$(JOBS) --target base_test config_test engine_test frontend_test invariance_test runner_test threaded_test tokenizer_test
+	cmake --build build/tsan -j$(JOBS) --target base_test config_test engine_test frontend_test invariance_test ops_server_test runner_test telemetry_test threaded_test tokenizer_test
 	ctest --preset tsan
 
 lint:  ## clang-format and clang-tidy, warnings as errors

@@ -6,8 +6,8 @@ set -euo pipefail
 declare -A groups=(
   [build]="g++ cmake ninja-build ccache pkg-config python3 python3-pip libgrpc++-dev libprotobuf-dev protobuf-compiler
            protobuf-compiler-grpc libabsl-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libutf8proc-dev
-           libyaml-cpp-dev libssl-dev"
-  [test]="libgtest-dev libgmock-dev libbenchmark-dev libpcre2-dev python3-venv"
+           libyaml-cpp-dev libssl-dev prometheus-cpp-dev libmicrohttpd-dev"
+  [test]="libgtest-dev libgmock-dev libbenchmark-dev libpcre2-dev python3-venv prometheus python3-yaml"
   [lint]="clang-format clang-tidy"
 )
 wanted=()
@@ -33,6 +33,12 @@ as_root=()
 if [ "$(id -u)" != 0 ]; then
   command -v sudo >/dev/null || { echo "Missing packages, and neither root nor sudo to install them: ${missing[*]}" >&2; exit 2; }
   as_root=(sudo)
+fi
+# The tests run a Prometheus of their own: the package's service, which would take port 9090, stays off.
+service=/etc/systemd/system/prometheus.service
+if [[ " ${missing[*]} " == *" prometheus "* && -d /etc/systemd/system && ! -e $service ]]; then
+  "${as_root[@]}" ln -s /dev/null "$service"
+  echo "The service of the package prometheus is masked; to have it: systemctl unmask prometheus"
 fi
 echo "Installing ${#missing[@]} Debian packages: ${missing[*]}"
 "${as_root[@]}" apt-get update -q >/dev/null

@@ -170,8 +170,8 @@ struct ServerConfig {
   KvDtype kv_dtype() const { return kv_cache.dtype.value_or(compute.float32 ? KvDtype::kFloat32 : KvDtype::kBf16); }
 };
 
-// For a command that runs its own requests, one at a time and nobody else's: one class, "local", that has the whole
-// pool and queues whatever does not fit yet; memory for one full context; no calibration, as there is no deadline.
-ServerConfig LocalConfig();
+// For a command that runs its own requests and nobody else's: one class, "local", that has the whole pool and queues
+// whatever does not fit yet; no calibration, as there is no deadline. `max_contexts`: auto_max_contexts.
+ServerConfig LocalConfig(std::int32_t max_contexts);
 
 }  // namespace berth

@@ -31,7 +31,7 @@ FENCES = {
     r"openssl/": {"base"},
     r"nlohmann/": {"cli", "config", "model", "frontend", "simulator"},
     r"CLI/": {"cli"},
-    r"prometheus/": {"telemetry"},
+    r"prometheus/|microhttpd\.h$": {"telemetry"},
     r"utf8proc\.h$": {"tokenizer"},
     r"(immintrin|cuda\w*)\.h$": {"kernels"},
 }
