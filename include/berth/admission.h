@@ -35,6 +35,14 @@ enum class RefusalReason : std::uint8_t {
   kShed,
   kDeadlineInfeasible,
   kPreemptedTooOften,
+  kModelLoading,
+  kCredentialsMissing,
+  kCredentialsInvalid,
+  kTenantMismatch,
+  kAdminRequired,
+  kSlowReader,
+  kCancelledByOperator,
+  kDrainTimeout,
 };
 
 // "QUEUE_FULL" and so on: stable, what clients match on.
@@ -78,6 +86,22 @@ constexpr const char* RefusalReasonName(RefusalReason reason) {
       return "DEADLINE_INFEASIBLE";
     case RefusalReason::kPreemptedTooOften:
       return "PREEMPTED_TOO_OFTEN";
+    case RefusalReason::kModelLoading:
+      return "MODEL_LOADING";
+    case RefusalReason::kCredentialsMissing:
+      return "CREDENTIALS_MISSING";
+    case RefusalReason::kCredentialsInvalid:
+      return "CREDENTIALS_INVALID";
+    case RefusalReason::kTenantMismatch:
+      return "TENANT_MISMATCH";
+    case RefusalReason::kAdminRequired:
+      return "ADMIN_REQUIRED";
+    case RefusalReason::kSlowReader:
+      return "SLOW_READER";
+    case RefusalReason::kCancelledByOperator:
+      return "CANCELLED_BY_OPERATOR";
+    case RefusalReason::kDrainTimeout:
+      return "DRAIN_TIMEOUT";
   }
   return "?";
 }
@@ -94,6 +118,13 @@ struct Refusal {
   std::int64_t asked = 0;
   // When to come back; absent where a retry cannot help.
   std::optional<Duration> retry_after;
+  // Of a deadline that cannot be kept: how long it would take from now, and how long is left.
+  std::optional<Duration> predicted;
+  std::optional<Duration> remaining;
+  // Tokens that were computed before it ended, all for nothing.
+  std::int64_t computed_tokens = 0;
+  // The class it was meant for, where that was known. Set by whoever tells the caller.
+  std::string service_class;
 };
 
 // What is known of a request before its prompt is tokenized.

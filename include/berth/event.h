@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -73,12 +74,15 @@ struct Finished {
 struct Completed {
   Usage usage;
   // Of prompt tokens 1 .. P-1 (the first has no predecessor), where asked for.
-  std::vector<TokenLogprob> prompt_logprobs;
+  std::vector<TokenLogprob> prompt_logprobs = {};
+  // Whether what its class requires was there before its deadline; absent where it had none.
+  std::optional<bool> met_deadline = {};
 };
 
 struct Failed {
   Refusal refusal;
   Usage usage;
+  std::optional<bool> met_deadline = {};  // as in Completed
 };
 
 using StreamEvent = std::variant<Admitted, TokenDelta, Finished, Completed, Failed>;

@@ -219,6 +219,8 @@ struct RequestStarted {
 };
 
 struct RequestEnded {
+  std::string_view request_id = {};
+  std::string_view trace_id = {};  // of the caller's `traceparent`; empty = none
   ClassId service_class = kNoClass;
   TenantId tenant = kNoTenant;
   // A good end's reason is that of the choice that ended last.
@@ -260,8 +262,7 @@ class MetricSink {
   // kept.
   virtual void OnKvAllocationFailure() = 0;
 
-  // Once for every Generate and GenerateStream: the engine for each request it took, the frontend for what never got
-  // there.
+  // Once for every Generate and GenerateStream, as its status goes out: the frontend, from the request's last event.
   virtual void OnEnd(const RequestEnded& request) = 0;
   // The frontend, for every call. `status` is gRPC's code.
   virtual void OnRpcStart(RpcMethod method) = 0;

@@ -64,6 +64,7 @@ struct GenerateSpec {
   // What there is when the deadline passes after the first token is an answer (the request's own timeout) instead of
   // too late (the call's deadline, at which the caller has hung up).
   bool partial_at_deadline = true;
+  std::string trace_id;  // 32 hexadecimal digits of the caller's W3C traceparent, for the log; empty = none
   SamplingSpec sampling;
   StoppingSpec stopping;
   OutputSpec output;

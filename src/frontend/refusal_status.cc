@@ -56,7 +56,12 @@ grpc::StatusCode StatusCodeOf(RefusalReason reason) {
     case RefusalReason::kInvalidRequest:
     case RefusalReason::kUnknownClass:
       return grpc::StatusCode::INVALID_ARGUMENT;
+    case RefusalReason::kCredentialsMissing:
+    case RefusalReason::kCredentialsInvalid:
+      return grpc::StatusCode::UNAUTHENTICATED;
     case RefusalReason::kClassNotAllowed:
+    case RefusalReason::kTenantMismatch:
+    case RefusalReason::kAdminRequired:
       return grpc::StatusCode::PERMISSION_DENIED;
     case RefusalReason::kUnimplemented:
       return grpc::StatusCode::UNIMPLEMENTED;
@@ -69,6 +74,7 @@ grpc::StatusCode StatusCodeOf(RefusalReason reason) {
     case RefusalReason::kShed:
     case RefusalReason::kTenantQuotaExceeded:
     case RefusalReason::kKvCapacityExhausted:
+    case RefusalReason::kSlowReader:
       return grpc::StatusCode::RESOURCE_EXHAUSTED;
     case RefusalReason::kDuplicateRequestId:
       return grpc::StatusCode::ALREADY_EXISTS;
@@ -78,9 +84,12 @@ grpc::StatusCode StatusCodeOf(RefusalReason reason) {
     case RefusalReason::kCancelledByClient:
       return grpc::StatusCode::CANCELLED;
     case RefusalReason::kDraining:
+    case RefusalReason::kDrainTimeout:
+    case RefusalReason::kModelLoading:
     case RefusalReason::kClassOnHold:
       return grpc::StatusCode::UNAVAILABLE;
     case RefusalReason::kPreemptedTooOften:
+    case RefusalReason::kCancelledByOperator:
       return grpc::StatusCode::ABORTED;
     case RefusalReason::kBackendFault:
       return grpc::StatusCode::INTERNAL;
