@@ -21,6 +21,10 @@ const char* EndingMessage(RefusalReason reason) {
   switch (reason) {
     case RefusalReason::kCancelledByClient:
       return "cancelled by the client";
+    case RefusalReason::kCancelledByOperator:
+      return "an operator ended the request";
+    case RefusalReason::kSlowReader:
+      return "the client left the oldest message of the stream unread for too long; read faster, or ask for less";
     case RefusalReason::kDeadlineInfeasible:
       return "the request could no longer be useful before its deadline; allow more time or ask for less";
     case RefusalReason::kBackendFault:

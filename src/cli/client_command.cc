@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <memory>
 #include <stop_token>
 #include <utility>
 
+#include "cli/address.h"
 #include "cli/client/client.h"
 #include "cli/collect.h"
 #include "cli/commands.h"
@@ -37,17 +37,6 @@ Json AnswerJson(const Answer& answer, const GenerateSpec& spec) {
   json["usage"] = answer.completed ? UsageJson(answer.usage) : Json(nullptr);
   json["timing"] = answer.completed ? TimingJson(answer.usage) : Json(nullptr);
   return json;
-}
-
-// "HOST:PORT" or "unix:PATH"; whether somebody listens there is the call's to find out.
-bool LooksLikeAddress(const std::string& address) {
-  if (address.starts_with("unix:")) return address.size() > 5;
-  const std::size_t colon = address.rfind(':');
-  if (colon == std::string::npos || colon == 0) return false;
-  int port = 0;
-  const char* end = address.data() + address.size();
-  const auto [stop, error] = std::from_chars(address.data() + colon + 1, end, port);
-  return error == std::errc() && stop == end && port > 0 && port < 65536;
 }
 
 // Whatever the server says no to is a fault of this run: the command line itself was well-formed.

@@ -125,6 +125,12 @@ int Main(int argc, char** argv) {
   AddScoreCommand(&root, &invocation);
   AddInspectCommand(&root, &invocation);
   AddCheckCommand(&root, &invocation);
+  AddStatusCommand(&root, &invocation);
+  AddRequestsCommand(&root, &invocation);
+  AddCancelCommand(&root, &invocation);
+  AddReloadCommand(&root, &invocation);
+  AddDrainCommand(&root, &invocation);
+  AddUsageCommand(&root, &invocation);
 
   try {
     root.parse(Arguments(argc, argv));

@@ -1,4 +1,5 @@
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -7,16 +8,21 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/live_policy.h"
 #include "cli/runtime.h"
+#include "cli/serve_admin.h"
 #include "cli/serve_policy.h"
 #include "cli/signals.h"
 #include "config/size.h"
+#include "frontend/admin_server.h"
+#include "frontend/loading_server.h"
 #include "frontend/server.h"
 
 namespace berth::cli {
@@ -72,9 +78,19 @@ void LogDecisions(const Runtime& runtime) {
   }
 }
 
-Json StartJson(const Runtime& runtime, const std::string& address) {
+AdminOptions MakeAdminOptions(const Runtime& runtime) {
+  AdminOptions options;
+  options.listen_address = runtime.config.server.admin;
+  options.model = MakeFrontendOptions(runtime).model;
+  options.backend = runtime.backend->info().name;
+  options.kv_bytes = runtime.pool.bytes;
+  return options;
+}
+
+Json StartJson(const Runtime& runtime, const std::string& address, const std::string& admin_address) {
   const ServerConfig& config = runtime.config;
   return {{"grpc", address},
+          {"admin", admin_address},
           {"model", config.model.served_name},
           {"parameters", runtime.parameters},
           {"backend", runtime.backend->info().name},
@@ -95,27 +111,54 @@ void RaiseOpenFileLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Where the main thread waits for the first signal.
+// Where the main thread waits for what ends the server.
 class StopRequest {
  public:
-  void Set(int signal) {
+  static constexpr int kByOperator = -1;  // Admin.Drain; anything else is a signal's number
+
+  // The first one counts.
+  void Set(int cause) {
     const std::lock_guard lock(mutex_);
-    signal_ = signal;
+    if (cause_ == 0) cause_ = cause;
     set_.notify_all();
   }
   int Wait() {
     std::unique_lock lock(mutex_);
-    set_.wait(lock, [this] { return signal_ != 0; });
-    return signal_;
+    set_.wait(lock, [this] { return cause_ != 0; });
+    return cause_;
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable set_;
-  int signal_ = 0;  // guarded by mutex_
+  int cause_ = 0;  // guarded by mutex_
 };
 
-const char* SignalName(int signal) { return signal == SIGINT ? "SIGINT" : signal == SIGHUP ? "SIGHUP" : "SIGTERM"; }
+const char* CauseName(int cause) {
+  switch (cause) {
+    case StopRequest::kByOperator:
+      return "told by an operator";
+    case SIGINT:
+      return "SIGINT";
+    case SIGHUP:
+      return "SIGHUP";
+    default:
+      return "SIGTERM";
+  }
+}
+
+// Ends the server: two phases, as OPERATIONS has them. False where a step never ends.
+bool Drain(int cause, const DrainTimes& times, GrpcServer* server) {
+  server->StartDraining();
+  // Who presses Ctrl-C has no load balancer that must look away first.
+  const Duration delay = cause == SIGINT ? Duration::zero() : times.delay.load();
+  spdlog::info("{}: draining; newcomers are taken for {:.0f} s more; a second signal exits at once", CauseName(cause),
+               ToSeconds(delay));
+  std::this_thread::sleep_for(delay);
+  const Duration timeout = times.timeout;
+  spdlog::info("newcomers are refused; what runs may take {:.0f} s", ToSeconds(timeout));
+  return server->Shutdown(timeout);
+}
 
 // What is wrong with the configuration, as `berth check` tells it.
 Outcome ConfigFault(const absl::Status& status, const Diagnostics& findings) {
@@ -135,26 +178,47 @@ Outcome Serve(const ServeOptions& options, Output& out) {
   Diagnostics findings(options.config_path);
   absl::StatusOr<PolicyFile> file = ReadServerConfig(options.config_path, options.flags, &findings);
   if (!file.ok()) return ConfigFault(file.status(), findings);
-  const absl::StatusOr<std::unique_ptr<Runtime>> runtime = StartRuntime(file->config, &findings);
+  // From here on clients and probes get an answer, and a port in use is told before anything is loaded.
+  absl::StatusOr<std::unique_ptr<LoadingServer>> loading = LoadingServer::Start(file->config.server.grpc);
+  if (!loading.ok()) return UsageError(std::string(loading.status().message()));
+  ServerConfig bound = file->config;
+  bound.server.grpc = (*loading)->address();
+  const absl::StatusOr<std::unique_ptr<Runtime>> runtime = StartRuntime(bound, &findings);
   if (!runtime.ok()) return ConfigFault(runtime.status(), findings);
   for (const std::string& line : findings.Lines()) spdlog::warn("{}", OneLine(line));
+  loading->reset();
   const absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(
       MakeFrontendOptions(**runtime), (*runtime)->engine.get(), (*runtime)->tokenizer.get(), &(*runtime)->clock);
   if (!server.ok()) return UsageError(std::string(server.status().message()));
 
+  TelemetryOptions telemetry_options;
+  telemetry_options.model_name = (*runtime)->config.model.served_name;
+  telemetry_options.pool = (*runtime)->pool.shape;
+  Telemetry telemetry(telemetry_options, &(*runtime)->clock);
   LogDecisions(**runtime);
-  Json start = StartJson(**runtime, (*server)->address());
-  std::atomic<Duration> drain_timeout = file->config.server.drain_timeout;
+  DrainTimes drain{{file->config.server.drain_delay}, {file->config.server.drain_timeout}};
+  LivePolicy live_policy((*runtime)->engine.get(), (*runtime)->policy_context.pool, (*runtime)->policy);
   std::unique_ptr<ServedPolicy> policy;
+  std::string config_sha256;
   if (!options.config_path.empty()) {
-    spdlog::info("policy {}, sha256 {}; not served yet: server.ops, server.admin, server.drain_delay",
-                 options.config_path, file->sha256);
-    start["config_sha256"] = file->sha256;
+    spdlog::info("policy {}, sha256 {}; not served yet: server.ops", options.config_path, file->sha256);
+    config_sha256 = file->sha256;
     policy = std::make_unique<ServedPolicy>(*std::move(file), options.config_path, options.flags, runtime->get(),
-                                            &drain_timeout);
+                                            &live_policy, &drain);
     if (const absl::Status started = policy->Start(); !started.ok()) return FromStatus(started);
   }
+  absl::StatusOr<std::unique_ptr<AdminServer>> admin = AdminServer::Start(
+      MakeAdminOptions(**runtime), (*runtime)->engine.get(), &(*runtime)->clock, &(*server)->health(),
+      MakeAdminHooks({.engine = (*runtime)->engine.get(),
+                      .policy = &live_policy,
+                      .file = policy.get(),
+                      .telemetry = &telemetry,
+                      .drain = [&stop] { stop.Set(StopRequest::kByOperator); }}));
+  if (!admin.ok()) return UsageError(std::string(admin.status().message()));
+  Json start = StartJson(**runtime, (*server)->address(), (*admin)->address());
+  if (!config_sha256.empty()) start["config_sha256"] = config_sha256;
   signals.SetHandler([&](int signal) { stop.Set(signal); });
+  spdlog::info("operators: {}", (*admin)->address());
   spdlog::info("listening on {}", (*server)->address());
   if (options.json) {
     out.WriteJson(start);
@@ -163,13 +227,14 @@ Outcome Serve(const ServeOptions& options, Output& out) {
   }
 
   if (policy != nullptr) signals.SetHangupHandler([&policy] { policy->RequestReload(); });
-  const int signal = stop.Wait();
+  const bool ended = Drain(stop.Wait(), drain, server->get());
   signals.SetHangupHandler(nullptr);
-  policy.reset();
-  const Duration drain = drain_timeout;
-  spdlog::info("{}: draining for at most {:.0f} s; a second signal exits at once", SignalName(signal),
-               ToSeconds(drain));
-  (*server)->Shutdown(drain);
+  admin->reset();
+  if (!ended) {
+    spdlog::critical("the backend is in a step that does not end: exiting without it; what ran is lost");
+    // Threads that never come back hold the engine: nothing can be destroyed.
+    _exit(kExitFault);
+  }
   spdlog::info("stopped");
   return {};
 }
@@ -192,6 +257,19 @@ void AddServeCommand(CLI::App* root, Invocation* invocation) {
       app, "--grpc", flags, [](ServerConfig* c) -> std::string& { return c->server.grpc; }, "HOST:PORT",
       "where to listen; port 0 = any free one; default " + defaults.server.grpc)
       ->group("Server");
+  AddConfigText(
+      app, "--admin", flags, [](ServerConfig* c) -> std::string& { return c->server.admin; }, "unix:PATH",
+      "where 'berth status' and the other operators' commands reach it; default " + defaults.server.admin)
+      ->group("Server");
+  AddParsedInt(
+      app, "--drain-delay", 0, 3600,
+      "seconds for which a server that was told to end by SIGTERM takes newcomers still, so that load "
+      "balancers can look away; default " +
+          std::to_string(std::chrono::duration_cast<std::chrono::seconds>(defaults.server.drain_delay).count()),
+      [flags](std::int32_t value) {
+        flags->Set([value](ServerConfig* c) { c->server.drain_delay = std::chrono::seconds(value); });
+      })
+      ->group("Server");
   AddParsedInt(app, "--max-queue", 1, 1 << 20,
                "requests of a class that may wait; default " + std::to_string(ClassSettings().queue.max_requests),
                [flags](std::int32_t value) {
@@ -207,9 +285,11 @@ void AddServeCommand(CLI::App* root, Invocation* invocation) {
   AddEngineFlags(app, flags, defaults);
   AddJson(app, &options->json, "one object on standard output once the server listens: grpc, model, kv_blocks, ...");
   app->footer(
-      "The log goes to standard error; the line 'listening on HOST:PORT' says that the server is ready. SIGTERM or "
+      "The log goes to standard error; the line 'listening on HOST:PORT' says that the server is ready. SIGTERM, or "
       "Ctrl-C\n"
-      "lets running requests finish, then exits with 0; a second one exits at once. A changed policy file is taken in\n"
+      "without the delay, lets running requests finish, then exits with 0; a second one exits at once. A changed "
+      "policy "
+      "file is taken in\n"
       "while it runs, whole or not at all; SIGHUP asks for it.\n\n"
       "Example:\n"
       "  berth serve --config configs/berth.yaml --model model.gguf");

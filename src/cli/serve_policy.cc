@@ -6,8 +6,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include "admission/policy_check.h"
-#include "config/carry_over.h"
+#include "cli/output.h"
 
 namespace berth::cli {
 namespace {
@@ -32,10 +31,23 @@ void LogReload(const ReloadReport& report) {
   }
 }
 
-PolicyReloader::Options ReloaderOptions(std::string path, const PolicyContext& context) {
+// What a file may say and this server cannot do without a restart, or at all.
+absl::Status CheckTakeable(const ServerConfig& config, const Policy& policy, std::int64_t started_with) {
+  if (absl::Status served = CheckServed(config); !served.ok()) return served;
+  if (policy.max_batched_tokens <= started_with) return absl::OkStatus();
+  return absl::FailedPreconditionError("scheduler.max_batched_tokens: the server was started for steps of " +
+                                       std::to_string(started_with) +
+                                       " tokens, and more takes a restart; lower it, or restart the server");
+}
+
+PolicyReloader::Options ReloaderOptions(std::string path, const Runtime& runtime) {
   PolicyReloader::Options options;
   options.path = std::move(path);
-  options.context = context;
+  options.context = runtime.policy_context;
+  options.check = [started_with = std::int64_t{runtime.config.scheduler.max_batched_tokens}](const ServerConfig& config,
+                                                                                             const Policy& policy) {
+    return CheckTakeable(config, policy, started_with);
+  };
   return options;
 }
 
@@ -67,28 +79,20 @@ absl::Status CheckServed(const ServerConfig& config) {
   return absl::OkStatus();
 }
 
-ServedPolicy::ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags, Runtime* runtime,
-                           std::atomic<Duration>* drain_timeout)
-    : runtime_(runtime),
-      drain_timeout_(drain_timeout),
+ServedPolicy::ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags, const Runtime* runtime,
+                           LivePolicy* live, DrainTimes* drain)
+    : live_(live),
+      drain_(drain),
       watch_(file.config.reload == ReloadMode::kWatch),
       reloader_(
-          ReloaderOptions(std::move(path), runtime->policy_context), std::move(file),
+          ReloaderOptions(std::move(path), *runtime), std::move(file),
           [flags = std::move(flags)](ServerConfig* config) { flags.Apply(config); },
           [this](const ServerConfig& config, const Policy& policy) { return Apply(config, policy); }, LogReload) {}
 
 absl::Status ServedPolicy::Apply(const ServerConfig& config, const Policy& policy) {
-  if (absl::Status served = CheckServed(config); !served.ok()) return served;
-  const std::int64_t started_with = runtime_->config.scheduler.max_batched_tokens;
-  if (policy.max_batched_tokens > started_with) {
-    return absl::FailedPreconditionError("scheduler.max_batched_tokens: the server was started for steps of " +
-                                         std::to_string(started_with) +
-                                         " tokens, and more takes a restart; lower it, or restart the server");
-  }
-  Policy next = CarryOver(*runtime_->engine->policy(), policy);
-  if (absl::Status valid = ValidatePolicy(next, runtime_->policy_context.pool); !valid.ok()) return valid;
-  runtime_->engine->SetPolicy(std::move(next));
-  *drain_timeout_ = config.server.drain_timeout;
+  if (absl::Status replaced = live_->Replace(policy); !replaced.ok()) return replaced;
+  drain_->delay = config.server.drain_delay;
+  drain_->timeout = config.server.drain_timeout;
   return absl::OkStatus();
 }
 

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cli/flags.h"
+#include "cli/live_policy.h"
 #include "cli/runtime.h"
 #include "config/policy_file.h"
 #include "config/policy_reloader.h"
@@ -23,22 +24,31 @@ absl::StatusOr<PolicyFile> ReadServerConfig(const std::string& path, const Confi
 // if it did.
 absl::Status CheckServed(const ServerConfig& config);
 
-// Keeps the runtime's engine to the policy file and logs what happens. `drain_timeout` follows it. The runtime and
-// `drain_timeout` must outlive the reloader.
+// How a server ends: for so long it takes newcomers still, then what runs may go on for so long.
+struct DrainTimes {
+  std::atomic<Duration> delay;
+  std::atomic<Duration> timeout;
+};
+
+// Keeps the engine to the policy file and logs what happens. `drain` follows it. The pointers must outlive it.
 class ServedPolicy {
  public:
-  ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags, Runtime* runtime,
-               std::atomic<Duration>* drain_timeout);
+  ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags, const Runtime* runtime, LivePolicy* live,
+               DrainTimes* drain);
 
   absl::Status Start() { return reloader_.Start(watch_); }
   // For SIGHUP.
   void RequestReload() { reloader_.RequestReload(); }
+  // Now. Thread-safe.
+  ReloadReport Reload(const ReloadRequest& request) { return reloader_.Reload(request); }
+  // Of the file in force. Thread-safe.
+  std::string sha256() const { return reloader_.running_sha256(); }
 
  private:
   absl::Status Apply(const ServerConfig& config, const Policy& policy);
 
-  Runtime* const runtime_;
-  std::atomic<Duration>* const drain_timeout_;
+  LivePolicy* const live_;
+  DrainTimes* const drain_;
   const bool watch_;
   PolicyReloader reloader_;  // last: its thread uses the rest
 };

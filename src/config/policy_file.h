@@ -33,6 +33,10 @@ ServerConfig ParsePolicy(std::string_view text, Diagnostics* diagnostics);
 // it names are read; one that cannot be read is an error or, where only the policy is asked about, a warning.
 PolicyFile ReadPolicyFile(const std::string& path, Severity absent_key_file, Diagnostics* diagnostics);
 
+// As ReadPolicyFile, of a text that stands for what the file `path` holds.
+PolicyFile ReadPolicyText(std::string_view text, const std::string& path, Severity absent_key_file,
+                          Diagnostics* diagnostics);
+
 // A regular file of at most kMaxPolicyBytes; errors say what is wrong with it, without its name.
 absl::StatusOr<std::string> ReadConfigFile(const std::string& path);
 

@@ -27,11 +27,13 @@ std::variant<TicketNumber, Refusal> Entrance::Enter(const TicketRequest& request
   std::pair<TenantId, std::string> id(request.tenant, request.request_id);
   const std::lock_guard lock(mutex_);
   const auto place = live_ids_.lower_bound(id);
-  arrival.duplicate_id = place != live_ids_.end() && *place == id;
+  arrival.duplicate_id = place != live_ids_.end() && place->first == id;
   if (draining_) return Draining();
   if (std::optional<Refusal> refusal = desk_.Enter(arrival)) return *std::move(refusal);
   const TicketNumber number = next_ticket_++;
-  tickets_[number] = {.service_class = request.service_class, .id = live_ids_.emplace_hint(place, std::move(id))};
+  tickets_.emplace_hint(
+      tickets_.end(), number,
+      Ticket{.service_class = request.service_class, .id = live_ids_.emplace_hint(place, std::move(id), number)});
   return number;
 }
 
@@ -48,16 +50,43 @@ void Entrance::ForgetLocked(Tickets::iterator ticket) {
   tickets_.erase(ticket);
 }
 
-bool Entrance::MarkCancelled(TicketNumber ticket) {
+bool Entrance::MarkCancelled(TicketNumber ticket, RefusalReason reason) {
   const std::lock_guard lock(mutex_);
   const auto it = tickets_.find(ticket);
-  return it != tickets_.end() && !std::exchange(it->second.cancelled, true);
+  if (it == tickets_.end() || it->second.cancelled.has_value()) return false;
+  it->second.cancelled = reason;
+  return true;
 }
 
-bool Entrance::IsCancelled(TicketNumber ticket) const {
+std::optional<RefusalReason> Entrance::WhyCancelled(TicketNumber ticket) const {
   const std::lock_guard lock(mutex_);
   const auto it = tickets_.find(ticket);
-  return it != tickets_.end() && it->second.cancelled;
+  return it == tickets_.end() ? std::nullopt : it->second.cancelled;
+}
+
+std::optional<TicketNumber> Entrance::Find(TenantId tenant, const std::string& request_id) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = live_ids_.find({tenant, request_id});
+  return it == live_ids_.end() ? std::nullopt : std::optional(it->second);
+}
+
+bool Entrance::Walk(const LiveFilter& filter, std::size_t look_at, std::size_t most, TicketNumber* from,
+                    std::vector<LiveTicket>* found, std::int64_t* left_out) const {
+  const std::lock_guard lock(mutex_);
+  auto it = tickets_.lower_bound(*from);
+  for (; it != tickets_.end() && look_at > 0; ++it, --look_at) {
+    const auto& [tenant, request_id] = it->second.id->first;
+    if (filter.service_class.value_or(it->second.service_class) != it->second.service_class) continue;
+    if (filter.tenant.value_or(tenant) != tenant) continue;
+    if (found->size() < most) {
+      found->push_back({it->first, request_id, it->second.service_class, tenant});
+    } else {
+      ++*left_out;
+    }
+  }
+  if (it == tickets_.end()) return false;
+  *from = it->first;
+  return true;
 }
 
 void Entrance::StartDraining() {
@@ -80,9 +109,9 @@ void Entrance::NoteOver() {
   if (--unfinished_ == 0) all_over_.notify_all();
 }
 
-void Entrance::WaitUntilAllOver() {
+bool Entrance::WaitUntilAllOver(std::chrono::steady_clock::time_point until) {
   std::unique_lock lock(mutex_);
-  all_over_.wait(lock, [this] { return unfinished_ == 0; });
+  return all_over_.wait_until(lock, until, [this] { return unfinished_ == 0; });
 }
 
 std::int64_t Entrance::live_tickets() const {

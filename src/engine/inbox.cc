@@ -9,6 +9,7 @@ void Mail::Clear() {
   submitted.clear();
   cancelled.clear();
   stopped.clear();
+  live_questions.clear();
   policy.reset();
   drain_until.reset();
   steps_done = 0;
@@ -26,10 +27,10 @@ bool Inbox::Submit(std::unique_ptr<LiveRequest>* request) {
   return true;
 }
 
-void Inbox::Cancel(TicketNumber ticket) {
+void Inbox::Cancel(CancelNote note) {
   {
     const std::lock_guard lock(mutex_);
-    mail_.cancelled.push_back(ticket);
+    mail_.cancelled.push_back(note);
     unread_ = true;
   }
   arrived_.notify_one();
@@ -39,6 +40,15 @@ void Inbox::StopChoice(ChoiceName choice) {
   {
     const std::lock_guard lock(mutex_);
     mail_.stopped.push_back(choice);
+    unread_ = true;
+  }
+  arrived_.notify_one();
+}
+
+void Inbox::AskLive(std::shared_ptr<LiveQuestion> question) {
+  {
+    const std::lock_guard lock(mutex_);
+    mail_.live_questions.push_back(std::move(question));
     unread_ = true;
   }
   arrived_.notify_one();

@@ -10,17 +10,24 @@
 
 #include "berth/clock.h"
 #include "berth/policy.h"
+#include "engine/live_list.h"
 #include "engine/live_request.h"
 #include "engine/ticket.h"
 
 namespace berth {
 
+struct CancelNote {
+  TicketNumber ticket = 0;
+  RefusalReason reason = RefusalReason::kCancelledByClient;
+};
+
 // Taken whole, in one go.
 struct Mail {
   std::vector<std::unique_ptr<LiveRequest>> submitted;
-  std::vector<TicketNumber> cancelled;
+  std::vector<CancelNote> cancelled;
   std::vector<ChoiceName> stopped;  // by a stop string
-  std::optional<Policy> policy;     // the newest
+  std::vector<std::shared_ptr<LiveQuestion>> live_questions;
+  std::optional<Policy> policy;  // the newest
   std::optional<TimePoint> drain_until;
   std::int64_t steps_done = 0;
   bool stop = false;
@@ -29,14 +36,16 @@ struct Mail {
   void Clear();
 };
 
-// Thread-safe. Bounded by the tickets: each is submitted once, cancelled once, and each of its choices stopped once.
+// Thread-safe. Bounded by the tickets: each is submitted once, cancelled once, and each of its choices stopped once;
+// and by those who wait for an answer, who ask one question at a time.
 class Inbox {
  public:
   // --- Any thread.
   // False after Drain: the request is left as it was.
   bool Submit(std::unique_ptr<LiveRequest>* request);
-  void Cancel(TicketNumber ticket);
+  void Cancel(CancelNote note);
   void StopChoice(ChoiceName choice);
+  void AskLive(std::shared_ptr<LiveQuestion> question);
   void SetPolicy(Policy policy);
   // No more requests; at `until` the rest must end. Of several calls the earliest `until` holds.
   void Drain(TimePoint until);

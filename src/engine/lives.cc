@@ -26,6 +26,7 @@ void StepLoop::Start(const AdmissionPlan::Start& start, TimePoint now) {
   --(start.resumed ? c.parked_requests : c.queued_requests);
   --(start.resumed ? load_.parked_requests : load_.queued_requests);
   EnterRunning(request);
+  shared_.heartbeat->NoteProgress(Index(request->service_class()), now);
   changes_.push_back({request->facts->ticket, Change::Kind::kStarted});
   const std::int64_t cached_tokens = scheduler_->CachedTokens(start.key);
   request->meter.Start(start.reserved_blocks, cached_tokens, now);
@@ -57,8 +58,8 @@ void StepLoop::EndByPlan(const AdmissionPlan::Ending& ending, TimePoint now) {
   LiveRequest* request = live_.at(ending.key).get();
   std::optional<Refusal> refusal = ending.refusal;
   switch (ending.refusal.reason) {
-    case RefusalReason::kDraining:
-      refusal = Draining();
+    case RefusalReason::kDrainTimeout:
+      refusal = DrainTimeout();
       break;
     case RefusalReason::kBackendFault:
       refusal = BackendFault(fault_);
@@ -103,6 +104,7 @@ void StepLoop::End(LiveRequest* request, std::optional<Refusal> refusal, TimePoi
       --c.parked_requests;
       break;
   }
+  shared_.heartbeat->NoteProgress(Index(request->service_class()), now);
   const bool ran = request->phase == Phase::kRunning;
   changes_.push_back({request->facts->ticket, ran ? Change::Kind::kEndedRunning : Change::Kind::kEndedWaiting});
   by_ticket_.erase(request->facts->ticket);

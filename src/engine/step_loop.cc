@@ -30,6 +30,8 @@ StepLoop::StepLoop(const Options& options, const Policy& policy, Backend* backen
       batch_(std::make_unique<OutputBatch>()) {
   load_.classes.resize(policy.classes.size());
   shared_.load->Write(load_);
+  shared_.heartbeat->NoteProgressOfAll(policy.classes.size(), clock->Now());
+  shared_.heartbeat->Publish();
 }
 
 StepLoop::~StepLoop() = default;
@@ -37,6 +39,7 @@ StepLoop::~StepLoop() = default;
 void StepLoop::Run() {
   pthread_setname_np(pthread_self(), "berth-engine");
   backend_->NotifyWhenDone([inbox = shared_.inbox] { inbox->NoteStepDone(); });
+  shared_.heartbeat->StartTurn(clock_->Now());
   StepCostModel cost_model;
   const auto run = [this](const StepPlan& plan, StepResult* result) {
     absl::Status status = SubmitToBackend(plan);
@@ -48,9 +51,12 @@ void StepLoop::Run() {
     NoteFault(status);
   }
   scheduler_.emplace(&pool_, admission_.policy(), cost_model);
+  shared_.heartbeat->EndTurn();
   while (!mail_.stop || !live_.empty() || in_flight_ != InFlight::kNothing) {
     shared_.inbox->WaitAndTake(HowLongToWait(), &mail_);
+    shared_.heartbeat->StartTurn(clock_->Now());
     Turn();
+    shared_.heartbeat->EndTurn();
   }
 }
 
@@ -69,12 +75,14 @@ void StepLoop::Turn() {
   const bool had_none = in_flight_ == InFlight::kNothing;
   if (had_none) Advance(now);
   Settle();
+  AnswerLiveQuestions(now);
   if (had_none && in_flight_ == InFlight::kStep) scheduler_->DraftStep();
 }
 
 void StepLoop::Collect() {
   const InFlight what = std::exchange(in_flight_, InFlight::kNothing);
   const absl::Status status = backend_->Await(&result_);
+  shared_.heartbeat->EndStep();
   if (what == InFlight::kProbe) {
     probe_.reset();
     if (status.ok()) faulted_ = false;
@@ -90,7 +98,7 @@ void StepLoop::Collect() {
   const TimePoint now = clock_->Now();
   ReportPromptLogprobs();
   const std::span<const DrawnToken> drawn = scheduler_->ApplyStep(result_);
-  ShareOutTime();
+  ShareOutTime(now);
   for (const DrawnToken& token : drawn) TakeToken(token, now);
   for (const StepsLeft& moved : scheduler_->moved_ends()) {
     if (live_.contains(moved.key)) admission_.SetEndStep(moved.key, admission_.plan_number() + 1 + moved.steps);
@@ -112,9 +120,11 @@ void StepLoop::ReportPromptLogprobs() {
   }
 }
 
-void StepLoop::ShareOutTime() {
+void StepLoop::ShareOutTime(TimePoint now) {
   for (const StepShare& part : scheduler_->shares()) {
-    UsageMeter& meter = live_.at(part.key)->meter;
+    LiveRequest& request = *live_.at(part.key);
+    shared_.heartbeat->NoteProgress(Index(request.service_class()), now);
+    UsageMeter& meter = request.meter;
     meter.AddBusy(std::chrono::duration_cast<Duration>(part.share * result_.busy));
     if (meter.preempted()) meter.SetRecomputedTokens(scheduler_->RecomputedTokens(part.key));
   }
@@ -138,10 +148,10 @@ void StepLoop::TakeToken(const DrawnToken& drawn, TimePoint now) {
 }
 
 void StepLoop::Advance(TimePoint now) {
-  if (next_policy_.has_value()) AdoptPolicy(*std::exchange(next_policy_, std::nullopt));
+  if (next_policy_.has_value()) AdoptPolicy(*std::exchange(next_policy_, std::nullopt), now);
   ApplyStops(now);
   if (drain_until_.has_value() && now >= *drain_until_) {
-    for (const auto& [key, request] : live_) admission_.Cancel(key, RefusalReason::kDraining);
+    for (const auto& [key, request] : live_) admission_.Cancel(key, RefusalReason::kDrainTimeout);
   }
   if (live_.empty()) return ProbeIfDue();
 
@@ -150,6 +160,7 @@ void StepLoop::Advance(TimePoint now) {
   const StepPlan& step = scheduler_->PlanStep(now);
   for (const RequestKey key : scheduler_->hopeless()) admission_.Cancel(key, RefusalReason::kDeadlineInfeasible);
   if (!step.empty()) Submit(step);
+  if (in_flight_ == InFlight::kStep) shared_.heartbeat->StartStep(now, scheduler_->PredictPlannedStep());
 
   // The step runs; everything from here on is off its way.
   progressed_ = !step.empty() || !scheduler_->hopeless().empty() || !plan.end.empty() || !plan.preempt.empty();
@@ -189,6 +200,7 @@ void StepLoop::ProbeIfDue() {
     return NoteFault(status);
   }
   in_flight_ = InFlight::kProbe;
+  shared_.heartbeat->StartStep(clock_->Now(), Duration::zero());
 }
 
 void StepLoop::NoteFault(const absl::Status& status) {
@@ -206,6 +218,7 @@ void StepLoop::Settle() {
   load_.held_blocks = pool_.live_blocks();
   load_.reserved_blocks = pool_.live_blocks() + pool_.unspent_blocks();
   shared_.load->Write(load_);
+  shared_.heartbeat->Publish();
   if (!batch_->empty()) batch_ = shared_.output->Post(std::move(batch_));
 }
 

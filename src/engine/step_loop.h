@@ -17,7 +17,9 @@
 #include "berth/policy.h"
 #include "berth/step.h"
 #include "engine/entrance.h"
+#include "engine/heartbeat.h"
 #include "engine/inbox.h"
+#include "engine/live_list.h"
 #include "engine/live_request.h"
 #include "engine/load_board.h"
 #include "engine/output_batch.h"
@@ -40,6 +42,7 @@ class StepLoop {
     OutputStage* output = nullptr;
     LoadBoard* load = nullptr;
     PublishedLimits* limits = nullptr;
+    Heartbeat* heartbeat = nullptr;
   };
   struct Options {
     std::int32_t calibration_steps = 0;
@@ -69,14 +72,18 @@ class StepLoop {
   void OpenMail(TimePoint now);
   void Receive(std::unique_ptr<LiveRequest> request, TimePoint now);
   AdmissionRequest Ask(const LiveRequest& request) const;
-  void AdoptPolicy(const Policy& policy);
+  void AdoptPolicy(const Policy& policy, TimePoint now);
   void ApplyStops(TimePoint now);
   bool AllChoicesStopped(const LiveRequest& request) const;
+
+  // live_list.cc: what operators ask.
+  void AnswerLiveQuestions(TimePoint now);
+  LiveRow Describe(LiveTicket ticket, const LiveRequest& request, TimePoint now) const;
 
   // step_loop.cc: steps.
   void Collect();
   void ReportPromptLogprobs();
-  void ShareOutTime();
+  void ShareOutTime(TimePoint now);
   void TakeToken(const DrawnToken& drawn, TimePoint now);
   void Advance(TimePoint now);
   void Submit(const StepPlan& step);

@@ -3,17 +3,18 @@
 #include <google/protobuf/stubs/logging.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <pthread.h>
 
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "frontend/call_registry.h"
 #include "frontend/codec.h"
+#include "frontend/health_service.h"
 #include "frontend/inference_service.h"
 #include "frontend/listen_address.h"
 #include "frontend/submission.h"
@@ -38,6 +39,8 @@ constexpr int kHandshakeTimeoutMs = 20'000;
 // How long the last messages may take to leave after everything has ended.
 constexpr Duration kFlushTime = std::chrono::seconds(1);
 constexpr auto kCloseTime = std::chrono::milliseconds(200);
+// How long the step in flight may take to end once the time of a drain is over.
+constexpr Duration kLastStepTime = std::chrono::seconds(10);
 constexpr Duration kHousekeepingInterval = std::chrono::milliseconds(100);
 
 class GrpcServerImpl final : public GrpcServer {
@@ -48,6 +51,7 @@ class GrpcServerImpl final : public GrpcServer {
         clock_(clock),
         codec_(options.limits, options.model.name, options.model.max_context_tokens, tokenizer),
         pool_(kTokenizerThreads, kMaxWaitingLookups),
+        health_(engine, clock),
         service_({engine, tokenizer, clock, &codec_, &pool_}, options, &registry_) {}
 
   ~GrpcServerImpl() override {
@@ -58,12 +62,13 @@ class GrpcServerImpl final : public GrpcServer {
     if (absl::Status listen = CheckListenAddress(options_.listen_address); !listen.ok()) return listen;
     // Protobuf would log every string that is not UTF-8: a client could fill the log. It gets a refusal instead.
     google::protobuf::SetLogHandler(nullptr);
-    grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     int port = 0;
     grpc::ServerBuilder builder;
     builder.AddListeningPort(options_.listen_address, grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&service_);
+    builder.RegisterService(&health_service_);
+    PublishHealth();
     builder.SetMaxReceiveMessageSize(options_.max_message_bytes);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
@@ -79,26 +84,27 @@ class GrpcServerImpl final : public GrpcServer {
                                            ": gRPC could not bind it (GRPC_VERBOSITY=debug tells more)");
     }
     address_ = WithPort(options_.listen_address, port);
-    server_->GetHealthCheckService()->SetServingStatus("liveness", true);
-    UpdateHealth(engine_->serving());
     housekeeper_ = std::thread([this] { KeepHouse(); });
     return absl::OkStatus();
   }
 
   std::string address() const override { return address_; }
 
-  void Shutdown(Duration timeout) override {
+  const HealthMonitor& health() const override { return health_; }
+
+  void StartDraining() override {
+    health_.SetDraining();
+    PublishHealth();
+  }
+
+  bool Shutdown(Duration timeout) override {
     const std::lock_guard once(shutdown_mutex_);
-    if (shut_down_) return;
-    shut_down_ = true;
+    if (shut_down_) return *shut_down_;
     const TimePoint end = std::chrono::steady_clock::now() + timeout;
-    {
-      const std::lock_guard lock(mutex_);
-      draining_ = true;
-    }
+    StartDraining();
     service_.Drain();
-    UpdateHealth(false);
-    engine_->Shutdown(timeout);
+    shut_down_ = engine_->Shutdown(timeout, kLastStepTime);
+    if (!*shut_down_) return false;
     // Every job that was posted ends its call; later ones are refused.
     pool_.Stop();
     // The housekeeper still ends those that do not read.
@@ -111,28 +117,23 @@ class GrpcServerImpl final : public GrpcServer {
     }
     wake_.notify_all();
     housekeeper_.join();
+    return true;
   }
 
  private:
-  void UpdateHealth(bool serving) {
-    grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
-    for (const char* name : {"", "readiness", v1::Inference::service_full_name()}) {
-      health->SetServingStatus(name, serving);
-    }
+  // One after the other: what is older is never published later.
+  void PublishHealth() {
+    const std::lock_guard lock(publish_mutex_);
+    health_service_.Publish(ServicesOf(health_.Now()));
   }
 
   void KeepHouse() {
     pthread_setname_np(pthread_self(), "housekeeper");
-    bool serving = engine_->serving();
     std::unique_lock lock(mutex_);
     while (!closed_) {
       wake_.wait_for(lock, std::min<Duration>(kHousekeepingInterval, options_.write_timeout / 4));
-      // Under the lock, so that it never overtakes what Shutdown says of the health.
-      if (!draining_ && engine_->serving() != serving) {
-        serving = !serving;
-        UpdateHealth(serving);
-      }
       lock.unlock();
+      PublishHealth();
       registry_.AbortStuck(clock_->Now(), options_.write_timeout);
       lock.lock();
     }
@@ -144,17 +145,20 @@ class GrpcServerImpl final : public GrpcServer {
   const Codec codec_;
   TokenizerPool pool_;
   CallRegistry registry_;
+  HealthMonitor health_;
+  HealthService health_service_;
   InferenceService service_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 
-  std::mutex shutdown_mutex_;  // held through Shutdown: a second caller waits for the first
-  bool shut_down_ = false;     // guarded by shutdown_mutex_
+  std::mutex publish_mutex_;
+
+  std::mutex shutdown_mutex_;      // held through Shutdown: a second caller waits for the first
+  std::optional<bool> shut_down_;  // what Shutdown came to; guarded by shutdown_mutex_
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  bool draining_ = false;  // guarded by mutex_
-  bool closed_ = false;    // guarded by mutex_
+  bool closed_ = false;  // guarded by mutex_
   std::thread housekeeper_;
 };
 

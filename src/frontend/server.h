@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "berth/clock.h"
 #include "engine/engine.h"
+#include "frontend/health.h"
 #include "model/model_config.h"
 #include "tokenizer/tokenizer.h"
 
@@ -48,9 +49,17 @@ class GrpcServer {
 
   virtual std::string address() const = 0;  // with the port really bound
 
-  // Health says NOT_SERVING at once and newcomers get DRAINING, what is queued or runs may finish for `timeout`; then
-  // everything is closed. Ends the engine's intake (Engine::Shutdown).
-  virtual void Shutdown(Duration timeout) = 0;
+  // What the server's health is judged by, here and elsewhere.
+  virtual const HealthMonitor& health() const = 0;
+
+  // Health says NOT_SERVING from now on; newcomers are taken still, so that load balancers have time to look away.
+  virtual void StartDraining() = 0;
+
+  // As StartDraining, and newcomers get DRAINING; what is queued or runs may finish for `timeout`, and then ends with
+  // DRAIN_TIMEOUT; then everything is closed. False where a step of the backend did not end even then: neither
+  // server nor engine can be destroyed, and what is left for the process is to exit as it is. Ends the engine's
+  // intake (Engine::Shutdown).
+  virtual bool Shutdown(Duration timeout) = 0;
 };
 
 }  // namespace berth

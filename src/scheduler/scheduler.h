@@ -142,6 +142,8 @@ class Scheduler final : public PoolView {
   Duration PredictTime(std::int64_t prompt_tokens, std::int64_t output_tokens, bool alone) const;
   // Predicted time of a step like the last one.
   Duration PredictStep() const { return cost_model_.Predict(last_work_); }
+  // The step that was planned last.
+  Duration PredictPlannedStep() const { return cost_model_.Predict(work_); }
   // What its class requires before the deadline, in output tokens.
   std::int64_t RequiredTokens(ClassId service_class, std::int64_t max_output_tokens) const;
 

@@ -184,7 +184,8 @@ std::string WatchedRequest::FailureViolation(const Circumstances& circumstances)
     case RefusalReason::kBackendFault:
       return circumstances.faults ? "" : "BACKEND_FAULT without a fault";
     case RefusalReason::kDraining:
-      return circumstances.draining ? "" : "DRAINING without a drain";
+    case RefusalReason::kDrainTimeout:
+      return circumstances.draining ? "" : name + " without a drain";
     case RefusalReason::kDeadlineExceeded:
     case RefusalReason::kDeadlineInfeasible:
       return spec_.deadline != kNoDeadline ? "" : name + " without a deadline";

@@ -5,6 +5,7 @@ import json
 import resource
 import signal
 import socket
+import tempfile
 import unittest
 
 from cli_support import CliTest, berth, smollm2, start, stories
@@ -13,7 +14,9 @@ from cli_support import CliTest, berth, smollm2, start, stories
 @contextlib.contextmanager
 def server(model, *args):
     """A server that listens; killed at the end if it still runs. Its standard error is a pipe: little is ever logged."""
-    running = start("serve", "--model", model, "--grpc", "127.0.0.1:0", "--json", *args)
+    folder = tempfile.TemporaryDirectory()
+    running = start("serve", "--model", model, "--grpc", "127.0.0.1:0", "--admin", f"unix:{folder.name}/a.sock",
+                    "--drain-delay", 0, "--json", *args)
     try:
         line = running.stdout.readline()
         if not line:
@@ -26,6 +29,7 @@ def server(model, *args):
         running.wait()
         running.stdout.close()
         running.stderr.close()
+        folder.cleanup()
 
 
 def wait_for_log(running, part):

@@ -1,0 +1,36 @@
+// The policy that the engine is given, whoever gives it: a reload, or an operator who stops a class.
+#pragma once
+
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "berth/kv.h"
+#include "berth/policy.h"
+#include "engine/engine.h"
+
+namespace berth::cli {
+
+// Thread-safe. The engine takes a policy between two steps, so its own may be older than what it was given last.
+class LivePolicy {
+ public:
+  // `engine` was started with `running` and must outlive this.
+  LivePolicy(Engine* engine, const KvPoolShape& pool, Policy running)
+      : engine_(engine), pool_(pool), latest_(std::move(running)) {}
+
+  // Puts a policy as the file resolves to in force; or says why it cannot be, and nothing has changed.
+  absl::Status Replace(const Policy& policy);
+  // What Replace would put in force.
+  Policy Carried(const Policy& policy) const;
+  // Stops the class as `stop: drain` does, until the next Replace.
+  absl::Status Drain(const std::string& service_class);
+
+ private:
+  Engine* const engine_;
+  const KvPoolShape pool_;
+  mutable std::mutex mutex_;
+  Policy latest_;  // guarded by mutex_
+};
+
+}  // namespace berth::cli
