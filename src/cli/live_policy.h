@@ -12,7 +12,8 @@
 
 namespace berth::cli {
 
-// Thread-safe. The engine takes a policy between two steps, so its own may be older than what it was given last.
+// Thread-safe. The engine takes a policy between two steps: what returns OK here has waited for that, but for no longer
+// than some seconds, however long a step takes.
 class LivePolicy {
  public:
   // `engine` was started with `running` and must outlive this.
@@ -27,6 +28,8 @@ class LivePolicy {
   absl::Status Drain(const std::string& service_class);
 
  private:
+  void GiveLocked();
+
   Engine* const engine_;
   const KvPoolShape pool_;
   mutable std::mutex mutex_;

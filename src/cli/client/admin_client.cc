@@ -59,9 +59,11 @@ class AdminClient::Impl {
     const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
     const auto reader = stub_->WatchStatus(&context, request);
     v1::ServerStatus status;
-    while (reader->Read(&status) && on_status(status)) {
+    while (reader->Read(&status)) {
+      if (on_status(status)) continue;
+      context.TryCancel();
+      break;
     }
-    context.TryCancel();
     return FromGrpc(reader->Finish());
   }
 

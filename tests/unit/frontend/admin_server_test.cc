@@ -35,6 +35,12 @@ using std::chrono::milliseconds;
 using std::chrono::minutes;
 using std::chrono::seconds;
 
+AdminClientOptions At(const std::string& address) {
+  AdminClientOptions options;
+  options.address = address;
+  return options;
+}
+
 class AdminServerTest : public EngineFixture {
  protected:
   AdminServerTest() {
@@ -89,7 +95,7 @@ class AdminServerTest : public EngineFixture {
     auto server = AdminServer::Start(options, engine.get(), &clock, monitor_.get(), Hooks());
     if (!server.ok()) return server.status();
     admin_ = *std::move(server);
-    client_ = std::make_unique<AdminClient>(AdminClientOptions{.address = admin_->address()});
+    client_ = std::make_unique<AdminClient>(At(admin_->address()));
     return absl::OkStatus();
   }
 
@@ -263,7 +269,7 @@ TEST(LoadingServerTest, RefusesEveryCallAndTellsHealth) {
   auto server = LoadingServer::Start("127.0.0.1:0");
   ASSERT_TRUE(server.ok()) << server.status();
   const std::string address = (*server)->address();
-  AdminClient client({.address = address});
+  AdminClient client(At(address));
   const absl::Status refusal = client.GetStatus().status();
   EXPECT_EQ(refusal.code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(refusal.message().find("(MODEL_LOADING)"), std::string::npos) << refusal;

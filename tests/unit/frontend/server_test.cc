@@ -471,7 +471,7 @@ TEST_F(ServerTest, AShutdownLetsWhatRunsFinishAndRefusesNewcomers) {
   server_->Shutdown(Duration::zero());
 }
 
-TEST_F(ServerTest, AShutdownWithNoTimeEndsWhatRunsWithDraining) {
+TEST_F(ServerTest, AShutdownWithNoTimeEndsWhatRunsWithDrainTimeout) {
   backend_.CloseGate();
   Held held = StartHeld("running");
   backend_.WaitForStepAtGate();
@@ -480,7 +480,7 @@ TEST_F(ServerTest, AShutdownWithNoTimeEndsWhatRunsWithDraining) {
   backend_.OpenGate();
   const grpc::Status status = held.status.get();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_EQ(ReasonOf(status), "DRAINING");
+  EXPECT_EQ(ReasonOf(status), "DRAIN_TIMEOUT");
   shutdown.join();
 }
 
