@@ -2,8 +2,7 @@
 //
 //   engine_bench                        SmolLM2 (or --model FILE) on the CPU: tokens/s, step time, host gap
 //   engine_bench --fake 0               the same on a backend that takes no time (--fake 5000: 5 ms a step)
-//   engine_bench --memory               memory allocated and resident after 1,000, 10,000 and 100,000 requests, on such
-//   a backend
+//   engine_bench --memory               memory after 1,000, 10,000 and 100,000 requests, likewise
 //
 // The host gap is the time from the end of a step to the next Submit. It is taken of the steps in which every stream
 // decodes, and so are step time and decode rate; "tokens/s" is output over the whole run, prefill included.
