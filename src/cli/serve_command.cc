@@ -6,18 +6,24 @@
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "cli/build_info.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/runtime.h"
+#include "cli/serve_metrics.h"
 #include "cli/serve_policy.h"
+#include "cli/server_log.h"
 #include "cli/signals.h"
 #include "config/size.h"
+#include "frontend/grpc_log.h"
 #include "frontend/server.h"
+#include "telemetry/ops_server.h"
 
 namespace berth::cli {
 namespace {
@@ -25,10 +31,11 @@ namespace {
 struct ServeOptions {
   std::string config_path;  // empty = none
   ConfigFlags flags;
+  std::optional<LogFormat> log_format;  // absent = DefaultLogFormat
   bool json = false;
 };
 
-FrontendOptions MakeFrontendOptions(const Runtime& runtime) {
+FrontendOptions MakeFrontendOptions(const Runtime& runtime, MetricSink* metrics) {
   const ServerConfig& config = runtime.config;
   FrontendOptions options;
   options.listen_address = config.server.grpc;
@@ -44,11 +51,13 @@ FrontendOptions MakeFrontendOptions(const Runtime& runtime) {
   options.model.max_context_tokens = config.model.max_context_tokens;
   options.model.pool = runtime.pool.shape;
   options.model.kv_dtype = config.kv_dtype();
+  options.metrics = metrics;
   return options;
 }
 
 void LogDecisions(const Runtime& runtime) {
   const ServerConfig& config = runtime.config;
+  spdlog::info("berth {}, revision {}", kBuildVersion, kBuildRevision);
   spdlog::info("model {}: {} parameters, {} layers, loaded in {:.1f} s", config.model.served_name,
                GroupDigits(runtime.parameters), runtime.model.layers, ToSeconds(runtime.load_time));
   spdlog::info("backend {}", runtime.backend->info().name);
@@ -72,9 +81,12 @@ void LogDecisions(const Runtime& runtime) {
   }
 }
 
-Json StartJson(const Runtime& runtime, const std::string& address) {
+Json StartJson(const Runtime& runtime, const GrpcServer& server, const OpsServer& ops) {
   const ServerConfig& config = runtime.config;
-  return {{"grpc", address},
+  return {{"grpc", server.address()},
+          {"ops", ops.address()},
+          {"version", kBuildVersion},
+          {"revision", kBuildRevision},
           {"model", config.model.served_name},
           {"parameters", runtime.parameters},
           {"backend", runtime.backend->info().name},
@@ -118,60 +130,119 @@ class StopRequest {
 const char* SignalName(int signal) { return signal == SIGINT ? "SIGINT" : signal == SIGHUP ? "SIGHUP" : "SIGTERM"; }
 
 // What is wrong with the configuration, as `berth check` tells it.
-Outcome ConfigFault(const absl::Status& status, const Diagnostics& findings) {
+Outcome ConfigFault(const absl::Status& status, const Diagnostics& findings, LogFormat format) {
   if (!findings.file().empty()) {
-    for (const std::string& line : findings.Lines()) std::fprintf(stderr, "%s\n", OneLine(line).c_str());
+    for (const std::string& line : findings.Lines()) {
+      if (format == LogFormat::kJson) {
+        spdlog::error("{}", OneLine(line));
+      } else {
+        std::fprintf(stderr, "%s\n", OneLine(line).c_str());
+      }
+    }
   }
   return FromStatus(status);
 }
 
-Outcome Serve(const ServeOptions& options, Output& out) {
+HealthState HealthOf(const Engine& engine) {
+  HealthState health;
+  health.ready = engine.serving();
+  if (!health.ready) health.why = "the server is draining, or its backend failed and no step has succeeded since";
+  return health;
+}
+
+// What is reached over the network. Closed in the opposite order.
+struct Listeners {
+  std::unique_ptr<OpsServer> ops;
+  std::unique_ptr<GrpcServer> grpc;
+};
+
+absl::StatusOr<Listeners> Listen(Runtime* runtime, ServeMetrics* metrics) {
+  Listeners listeners;
+  absl::StatusOr<std::unique_ptr<OpsServer>> ops = OpsServer::Start(
+      {.listen_address = runtime->config.server.ops}, [metrics] { return metrics->telemetry().Page(); },
+      [engine = runtime->engine.get()] { return HealthOf(*engine); });
+  if (!ops.ok()) return ops.status();
+  listeners.ops = *std::move(ops);
+  absl::StatusOr<std::unique_ptr<GrpcServer>> grpc = GrpcServer::Start(
+      MakeFrontendOptions(*runtime, metrics), runtime->engine.get(), runtime->tokenizer.get(), &runtime->clock);
+  if (!grpc.ok()) return grpc.status();
+  listeners.grpc = *std::move(grpc);
+  return listeners;
+}
+
+void LogHowToReachIt(const Listeners& listeners) {
+  const std::string ops = listeners.ops->address();
+  spdlog::info("metrics on http://{}/metrics, probes on http://{}/livez and http://{}/readyz", ops, ops, ops);
+  spdlog::info("try: berth client generate --server {} --prompt 'Once upon a time'", listeners.grpc->address());
+  spdlog::info("listening on {}", listeners.grpc->address());
+}
+
+// Where the main thread waits, until somebody wants the server to end.
+int WaitForSignal(SignalWatcher* signals, StopRequest* stop, ServedPolicy* policy) {
+  if (policy != nullptr) signals->SetHangupHandler([policy] { policy->RequestReload(); });
+  const int signal = stop->Wait();
+  signals->SetHangupHandler(nullptr);
+  return signal;
+}
+
+Outcome RunServer(const ServeOptions& options, LogFormat format, Output& out) {
   StopRequest stop;
   SignalWatcher signals;
   RaiseOpenFileLimit();
-  spdlog::set_default_logger(spdlog::stderr_color_mt("berth"));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %v");
+  SendGrpcLogTo([](const std::string& line) { spdlog::warn("{}", OneLine(line)); });
 
   Diagnostics findings(options.config_path);
   absl::StatusOr<PolicyFile> file = ReadServerConfig(options.config_path, options.flags, &findings);
-  if (!file.ok()) return ConfigFault(file.status(), findings);
-  const absl::StatusOr<std::unique_ptr<Runtime>> runtime = StartRuntime(file->config, &findings);
-  if (!runtime.ok()) return ConfigFault(runtime.status(), findings);
+  if (!file.ok()) return ConfigFault(file.status(), findings, format);
+  std::unique_ptr<ServeMetrics> metrics;
+  const MakeMetrics make_metrics = [&](const Runtime& made) {
+    metrics = std::make_unique<ServeMetrics>(made, file->sha256);
+    return &metrics->telemetry();
+  };
+  const absl::StatusOr<std::unique_ptr<Runtime>> runtime = StartRuntime(file->config, &findings, make_metrics);
+  if (!runtime.ok()) return ConfigFault(runtime.status(), findings, format);
   for (const std::string& line : findings.Lines()) spdlog::warn("{}", OneLine(line));
-  const absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(
-      MakeFrontendOptions(**runtime), (*runtime)->engine.get(), (*runtime)->tokenizer.get(), &(*runtime)->clock);
-  if (!server.ok()) return UsageError(std::string(server.status().message()));
+  const absl::StatusOr<Listeners> listeners = Listen(runtime->get(), metrics.get());
+  if (!listeners.ok()) return UsageError(std::string(listeners.status().message()));
 
   LogDecisions(**runtime);
-  Json start = StartJson(**runtime, (*server)->address());
+  Json start = StartJson(**runtime, *listeners->grpc, *listeners->ops);
   std::atomic<Duration> drain_timeout = file->config.server.drain_timeout;
   std::unique_ptr<ServedPolicy> policy;
   if (!options.config_path.empty()) {
-    spdlog::info("policy {}, sha256 {}; not served yet: server.ops, server.admin, server.drain_delay",
-                 options.config_path, file->sha256);
+    spdlog::info("policy {}, sha256 {}; not served yet: server.admin, server.drain_delay", options.config_path,
+                 file->sha256);
     start["config_sha256"] = file->sha256;
     policy = std::make_unique<ServedPolicy>(*std::move(file), options.config_path, options.flags, runtime->get(),
-                                            &drain_timeout);
+                                            metrics.get(), &drain_timeout);
     if (const absl::Status started = policy->Start(); !started.ok()) return FromStatus(started);
   }
   signals.SetHandler([&](int signal) { stop.Set(signal); });
-  spdlog::info("listening on {}", (*server)->address());
+  LogHowToReachIt(*listeners);
   if (options.json) {
     out.WriteJson(start);
     out.Flush();
     if (Outcome written = out.Finish(); !written.ok()) return written;
   }
-
-  if (policy != nullptr) signals.SetHangupHandler([&policy] { policy->RequestReload(); });
-  const int signal = stop.Wait();
-  signals.SetHangupHandler(nullptr);
+  const int signal = WaitForSignal(&signals, &stop, policy.get());
   policy.reset();
   const Duration drain = drain_timeout;
   spdlog::info("{}: draining for at most {:.0f} s; a second signal exits at once", SignalName(signal),
                ToSeconds(drain));
-  (*server)->Shutdown(drain);
-  spdlog::info("stopped");
+  listeners->grpc->Shutdown(drain);
   return {};
+}
+
+Outcome Serve(const ServeOptions& options, Output& out) {
+  const LogFormat format = options.log_format.value_or(DefaultLogFormat());
+  StartServerLog(format);
+  Outcome outcome = RunServer(options, format, out);
+  if (outcome.ok()) spdlog::info("stopped");
+  if (format == LogFormat::kJson && !outcome.error.empty()) {
+    // Whoever reads the log as JSON finds the reason there.
+    spdlog::error("berth serve: {}", OneLine(std::exchange(outcome.error, "")));
+  }
+  return outcome;
 }
 
 }  // namespace
@@ -192,6 +263,17 @@ void AddServeCommand(CLI::App* root, Invocation* invocation) {
       app, "--grpc", flags, [](ServerConfig* c) -> std::string& { return c->server.grpc; }, "HOST:PORT",
       "where to listen; port 0 = any free one; default " + defaults.server.grpc)
       ->group("Server");
+  AddConfigText(
+      app, "--ops", flags, [](ServerConfig* c) -> std::string& { return c->server.ops; }, "HOST:PORT",
+      "where /metrics, /livez and /readyz are; port 0 = any free one; default " + defaults.server.ops)
+      ->group("Server");
+  AddParsed(app, "--log-format", "json|text", "of the log; default: json, text on a terminal",
+            [log_format = &options->log_format](const std::string& value) -> std::string {
+              if (value != "json" && value != "text") return "must be json or text, not " + Quoted(value);
+              *log_format = value == "json" ? LogFormat::kJson : LogFormat::kText;
+              return "";
+            })
+      ->group("Server");
   AddParsedInt(app, "--max-queue", 1, 1 << 20,
                "requests of a class that may wait; default " + std::to_string(ClassSettings().queue.max_requests),
                [flags](std::int32_t value) {
@@ -205,12 +287,14 @@ void AddServeCommand(CLI::App* root, Invocation* invocation) {
       "memory for what preempted requests had computed, with a unit (1GiB); default 0: it is computed again")
       ->group("Engine");
   AddEngineFlags(app, flags, defaults);
-  AddJson(app, &options->json, "one object on standard output once the server listens: grpc, model, kv_blocks, ...");
+  AddJson(app, &options->json,
+          "one object on standard output once the server listens: grpc, ops, model, kv_blocks, ...");
   app->footer(
-      "The log goes to standard error; the line 'listening on HOST:PORT' says that the server is ready. SIGTERM or "
-      "Ctrl-C\n"
-      "lets running requests finish, then exits with 0; a second one exits at once. A changed policy file is taken in\n"
-      "while it runs, whole or not at all; SIGHUP asks for it.\n\n"
+      "The log goes to standard error; the line 'listening on HOST:PORT' says that the server is ready, and each\n"
+      "request that ends gets a line, without prompt and answer. SIGTERM or Ctrl-C lets running requests finish, then\n"
+      "exits with 0; a second one exits at once. A changed policy file is taken in while it runs, whole or not at "
+      "all;\n"
+      "SIGHUP asks for it.\n\n"
       "Example:\n"
       "  berth serve --config configs/berth.yaml --model model.gguf");
   app->callback([=] { invocation->run = [=](Output& out) { return Serve(*options, out); }; });

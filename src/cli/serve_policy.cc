@@ -68,14 +68,17 @@ absl::Status CheckServed(const ServerConfig& config) {
 }
 
 ServedPolicy::ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags, Runtime* runtime,
-                           std::atomic<Duration>* drain_timeout)
+                           ServeMetrics* metrics, std::atomic<Duration>* drain_timeout)
     : runtime_(runtime),
+      metrics_(metrics),
       drain_timeout_(drain_timeout),
+      running_sha256_(file.sha256),
       watch_(file.config.reload == ReloadMode::kWatch),
       reloader_(
           ReloaderOptions(std::move(path), runtime->policy_context), std::move(file),
           [flags = std::move(flags)](ServerConfig* config) { flags.Apply(config); },
-          [this](const ServerConfig& config, const Policy& policy) { return Apply(config, policy); }, LogReload) {}
+          [this](const ServerConfig& config, const Policy& policy) { return Apply(config, policy); },
+          [this](const ReloadReport& report) { Tell(report); }) {}
 
 absl::Status ServedPolicy::Apply(const ServerConfig& config, const Policy& policy) {
   if (absl::Status served = CheckServed(config); !served.ok()) return served;
@@ -87,9 +90,17 @@ absl::Status ServedPolicy::Apply(const ServerConfig& config, const Policy& polic
   }
   Policy next = CarryOver(*runtime_->engine->policy(), policy);
   if (absl::Status valid = ValidatePolicy(next, runtime_->policy_context.pool); !valid.ok()) return valid;
+  // The engine names nobody that the metrics do not know.
+  metrics_->TellPolicy(config, next);
   runtime_->engine->SetPolicy(std::move(next));
   *drain_timeout_ = config.server.drain_timeout;
   return absl::OkStatus();
+}
+
+void ServedPolicy::Tell(const ReloadReport& report) {
+  if (report.ok) running_sha256_ = report.sha256;
+  metrics_->OnConfigReload({.successful = report.ok, .hash = running_sha256_});
+  LogReload(report);
 }
 
 }  // namespace berth::cli

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "cli/flags.h"
 #include "cli/runtime.h"
+#include "cli/serve_metrics.h"
 #include "config/policy_file.h"
 #include "config/policy_reloader.h"
 
@@ -23,11 +24,11 @@ absl::StatusOr<PolicyFile> ReadServerConfig(const std::string& path, const Confi
 // if it did.
 absl::Status CheckServed(const ServerConfig& config);
 
-// Keeps the runtime's engine to the policy file and logs what happens. `drain_timeout` follows it. The runtime and
-// `drain_timeout` must outlive the reloader.
+// Keeps the runtime's engine to the policy file, and tells log and metrics what happens. `drain_timeout` follows it.
+// The runtime, the metrics and `drain_timeout` must outlive the reloader.
 class ServedPolicy {
  public:
-  ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags, Runtime* runtime,
+  ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags, Runtime* runtime, ServeMetrics* metrics,
                std::atomic<Duration>* drain_timeout);
 
   absl::Status Start() { return reloader_.Start(watch_); }
@@ -36,9 +37,12 @@ class ServedPolicy {
 
  private:
   absl::Status Apply(const ServerConfig& config, const Policy& policy);
+  void Tell(const ReloadReport& report);
 
   Runtime* const runtime_;
+  ServeMetrics* const metrics_;
   std::atomic<Duration>* const drain_timeout_;
+  std::string running_sha256_;  // the reloads', which never overlap
   const bool watch_;
   PolicyReloader reloader_;  // last: its thread uses the rest
 };

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "engine/inbox.h"
 #include "engine/live_request.h"
+#include "engine/load_board.h"
 #include "engine/output_stage.h"
 #include "engine/published_limits.h"
 #include "engine/refusals.h"
@@ -56,7 +57,7 @@ class Engine::Impl final : public OutputListener {
   void SetPolicy(Policy policy);
   void Shutdown(Duration timeout);
   bool serving() const { return !loop_.faulted() && !entrance_.draining(); }
-  EngineLoad load() const { return load_.Read(); }
+  LoadSnapshot load() const { return load_.Read(); }
 
   // The output thread.
   void OnStopString(ChoiceName choice) override { inbox_->StopChoice(choice); }
@@ -92,10 +93,15 @@ Engine::Impl::Impl(const EngineOptions& options, Backend* backend, const Tokeniz
       limits_(backend->info().pool, options.policy, std::min(tokenizer->vocab_size(), backend->info().vocab_size),
               options.max_context_tokens),
       entrance_(options.policy),
-      output_(this),
+      output_(this, options.metrics, clock),
       loop_({.calibration_steps = options.calibration_steps, .probe_interval = options.probe_interval}, options.policy,
             backend, clock,
-            {.inbox = inbox_, .entrance = &entrance_, .output = &output_, .load = &load_, .limits = &limits_}) {
+            {.inbox = inbox_,
+             .entrance = &entrance_,
+             .output = &output_,
+             .load = &load_,
+             .limits = &limits_,
+             .metrics = options.metrics}) {
   BERTH_CHECK(options.max_context_tokens >= 1 && options.max_context_tokens <= backend->info().max_context_tokens);
   BERTH_CHECK(ValidatePolicy(options.policy, backend->info().pool).ok());
   BERTH_CHECK(options.policy.max_batched_tokens <= backend->info().max_step_tokens);
@@ -125,8 +131,10 @@ void Engine::Impl::Submit(TicketNumber ticket, TokenizedRequest request, std::sh
     }
   }
   EndRule rule(*tokenizer_, spec.stopping, demand.max_output_tokens, never_drawn_);
-  auto facts = std::make_shared<const RequestFacts>(
-      RequestFacts{ticket, std::move(request.spec), std::move(request.prompt), demand, std::move(rule)});
+  const ClassPolicy& service_class = limits->policy().classes[static_cast<std::size_t>(spec.service_class)];
+  const std::int64_t required_tokens = RequiredTokens(service_class, demand.max_output_tokens);
+  auto facts = std::make_shared<const RequestFacts>(RequestFacts{
+      ticket, std::move(request.spec), std::move(request.prompt), demand, std::move(rule), required_tokens});
   std::unique_ptr<LiveRequest> live = MakeLive(facts, std::move(sink), limits->policy());
   if (refusal.has_value()) return Refuse(ticket, std::move(live), *std::move(refusal));
   if (!inbox_->Submit(&live)) return Refuse(ticket, std::move(live), Draining());
@@ -167,8 +175,10 @@ void Engine::Impl::Refuse(TicketNumber ticket, std::unique_ptr<LiveRequest> requ
   OutputRecord& record = batch->records.emplace_back();
   record.kind = OutputRecord::Kind::kEnd;
   record.request = request->output.get();
-  record.end = std::make_unique<RequestEnd>(RequestEnd{
-      .request = std::move(request->output), .usage = request->meter.At(clock_->Now()), .refusal = std::move(refusal)});
+  record.end = std::make_unique<RequestEnd>(RequestEnd{.request = std::move(request->output),
+                                                       .usage = request->meter.At(clock_->Now()),
+                                                       .refusal = std::move(refusal),
+                                                       .let_in = false});
   output_.Post(std::move(batch));
 }
 
@@ -236,6 +246,6 @@ void Engine::Shutdown(Duration timeout) { impl_->Shutdown(timeout); }
 
 bool Engine::serving() const { return impl_->serving(); }
 
-EngineLoad Engine::load() const { return impl_->load(); }
+LoadSnapshot Engine::load() const { return impl_->load(); }
 
 }  // namespace berth

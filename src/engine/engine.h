@@ -12,10 +12,10 @@
 #include "berth/clock.h"
 #include "berth/event.h"
 #include "berth/kv.h"
+#include "berth/metrics.h"
 #include "berth/policy.h"
 #include "berth/request.h"
 #include "engine/entrance.h"
-#include "engine/load_board.h"
 #include "engine/ticket.h"
 #include "tokenizer/tokenizer.h"
 
@@ -27,6 +27,8 @@ struct EngineOptions {
   std::int32_t calibration_steps = 16;  // synthetic steps at the start that teach the step cost model; 0 = none
   // How often a backend that failed is tried again while nobody asks for anything. Real time.
   Duration probe_interval = std::chrono::seconds(1);
+  // Told by the engine's own threads; never null, outlives the engine, and knows the policy's names already.
+  MetricSink* metrics = NoMetrics();
 };
 
 class Engine;
@@ -80,8 +82,9 @@ class Engine {
   std::variant<KvDemand, Refusal> EstimateDemand(ClassId service_class, std::int64_t prompt_tokens, std::int32_t n,
                                                  const StoppingSpec& stopping) const;
 
-  // Takes effect between two steps. REQUIRES: valid for the backend's pool, no larger step than the backend takes;
-  // classes and tenants keep their index, those that are gone are marked removed.
+  // Takes effect between two steps; the metric sink must know the new names before. REQUIRES: valid for the backend's
+  // pool, no larger step than the backend takes; classes and tenants keep their index, those that are gone are marked
+  // removed.
   void SetPolicy(Policy policy);
   // The policy in force.
   std::shared_ptr<const Policy> policy() const;
@@ -93,7 +96,7 @@ class Engine {
   // False while draining and after a backend fault that no later step has disproved.
   bool serving() const;
 
-  using Load = EngineLoad;
+  using Load = LoadSnapshot;
   // As of the last turn of the engine's thread. Whoever has heard a request's last event finds it gone.
   Load load() const;
 

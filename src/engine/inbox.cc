@@ -63,9 +63,11 @@ void Inbox::Drain(TimePoint until) {
 }
 
 void Inbox::NoteStepDone() {
+  const auto now = std::chrono::steady_clock::now();
   {
     const std::lock_guard lock(mutex_);
     ++mail_.steps_done;
+    mail_.last_step_done = now;
     unread_ = true;
   }
   arrived_.notify_one();

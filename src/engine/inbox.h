@@ -1,6 +1,7 @@
 // What waits for the engine's thread, and where that thread waits.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -23,6 +24,7 @@ struct Mail {
   std::optional<Policy> policy;     // the newest
   std::optional<TimePoint> drain_until;
   std::int64_t steps_done = 0;
+  std::chrono::steady_clock::time_point last_step_done;  // real time; of the last one, where there is any
   bool stop = false;
 
   // Keeps the memory.

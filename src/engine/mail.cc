@@ -23,12 +23,10 @@ void StepLoop::Receive(std::unique_ptr<LiveRequest> request, TimePoint now) {
   request->key = next_key_++;
   if (std::optional<Refusal> refusal = admission_.Submit(Ask(*request), now)) {
     changes_.push_back({request->facts->ticket, Entrance::Change::Kind::kEndedWaiting});
-    return SendEnd(request.get(), std::move(refusal), now);
+    return SendEnd(request.get(), std::move(refusal), /*let_in=*/false, now);
   }
   request->scheduled.key = request->key;
   scheduler_->Add(std::move(request->scheduled));
-  ++load_.queued_requests;
-  ++load_.classes[Index(request->service_class())].queued_requests;
   by_ticket_.emplace(request->facts->ticket, request.get());
   live_.emplace(request->key, std::move(request));
 }
@@ -60,7 +58,6 @@ void StepLoop::AdoptPolicy(const Policy& policy) {
   admission_.SetPolicy(policy);
   shared_.entrance->SetPolicy(policy);
   shared_.limits->SetPolicy(policy);
-  load_.classes.resize(policy.classes.size());
 }
 
 // Choices that a stop string has ended. One that is parked is ended once it runs again; a request that has no other

@@ -14,6 +14,7 @@
 #include "berth/admission.h"
 #include "berth/backend.h"
 #include "berth/clock.h"
+#include "berth/metrics.h"
 #include "berth/policy.h"
 #include "berth/step.h"
 #include "engine/entrance.h"
@@ -40,6 +41,7 @@ class StepLoop {
     OutputStage* output = nullptr;
     LoadBoard* load = nullptr;
     PublishedLimits* limits = nullptr;
+    MetricSink* metrics = nullptr;
   };
   struct Options {
     std::int32_t calibration_steps = 0;
@@ -91,11 +93,15 @@ class StepLoop {
   void EndByPlan(const AdmissionPlan::Ending& ending, TimePoint now);
   void EndChoice(LiveRequest* request, std::int32_t choice, TimePoint now);
   void End(LiveRequest* request, std::optional<Refusal> refusal, TimePoint now);
-  void SendEnd(LiveRequest* request, std::optional<Refusal> refusal, TimePoint now);
+  void SendEnd(LiveRequest* request, std::optional<Refusal> refusal, bool let_in, TimePoint now);
   void EnterRunning(LiveRequest* request);
   void LeaveRunning(LiveRequest* request);
   OutputRecord& AddRecord(OutputRecord::Kind kind, LiveRequest* request);
   void Settle();
+
+  // tell.cc: what the metrics hear. All of it once the next step is submitted.
+  void TellStep();
+  void TellLoad();
 
   const Options options_;
   Backend* const backend_;
@@ -132,8 +138,16 @@ class StepLoop {
   std::unique_ptr<OutputBatch> batch_;
   std::vector<Entrance::Change> changes_;
   std::vector<Duration> retry_after_;  // by class, after a plan
-  EngineLoad load_;
-  std::vector<BlockId> released_;  // scratch
+  LoadSnapshot load_;
+  std::vector<std::int64_t> wanted_tokens_;  // by class: scratch
+  std::vector<BlockId> released_;            // scratch
+
+  // For the metrics. Real time: a step's end is when the backend said so.
+  std::optional<RealTime::time_point> idle_since_;  // the backend's last step ended, and nothing had to be waited for
+  std::optional<Duration> host_gap_;                // before the step in flight
+  std::optional<StepRan> ran_;                      // a step that is not told yet
+  std::vector<StepPart> parts_;                     // its parts
+  std::int64_t told_failed_swaps_ = 0;
 };
 
 }  // namespace berth

@@ -2,20 +2,20 @@
 
 #include <grpc/grpc.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "base/check.h"
 #include "frontend/lookups.h"
+#include "frontend/rpc_methods.h"
 
 namespace berth {
 namespace {
-
-constexpr char kSlowReaderMessage[] =
-    "the client left the oldest message of the stream unread for too long: read faster, or ask for less (SLOW_READER)";
 
 bool Parse(const grpc::ByteBuffer& bytes, google::protobuf::Message* message) {
   // Deserialize empties the buffer it is given, and this one is gRPC's.
@@ -64,8 +64,8 @@ TimePoint DeadlineOf(const grpc::CallbackServerContext& context, TimePoint now) 
 template <typename Base>
 class GenerateReactor : public Base, public CallTransport {
  public:
-  GenerateReactor(grpc::CallbackServerContext* context, CallRegistry* registry)
-      : context_(context), registry_(registry) {}
+  GenerateReactor(grpc::CallbackServerContext* context, CallRegistry* registry, const RpcTimer& timer)
+      : context_(context), registry_(registry), timer_(timer) {}
 
   grpc::CallbackServerContext* context() const { return context_; }
 
@@ -92,7 +92,10 @@ class GenerateReactor : public Base, public CallTransport {
     grpc_call_ref(call);
     // Written past what is stuck, as trailers cannot be: the client sees this status.
     return [call] {
-      grpc_call_cancel_with_status(call, GRPC_STATUS_RESOURCE_EXHAUSTED, kSlowReaderMessage, nullptr);
+      const Refusal refusal = SlowReaderRefusal();
+      const std::string message = refusal.message + " (" + RefusalReasonName(refusal.reason) + ")";
+      const auto status = static_cast<grpc_status_code>(StatusCodeOf(refusal.reason));
+      grpc_call_cancel_with_status(call, status, message.c_str(), nullptr);
       grpc_call_unref(call);
     };
   }
@@ -104,17 +107,20 @@ class GenerateReactor : public Base, public CallTransport {
 
   grpc::CallbackServerContext* const context_;
   CallRegistry* const registry_;
+  const RpcTimer timer_;
   std::shared_ptr<Call> call_;
   std::shared_ptr<Submission> submission_;  // null where the codec refused
 };
 
 class UnaryReactor final : public GenerateReactor<grpc::ServerUnaryReactor> {
  public:
-  UnaryReactor(grpc::CallbackServerContext* context, CallRegistry* registry, grpc::ByteBuffer* response)
-      : GenerateReactor(context, registry), response_(response) {}
+  UnaryReactor(grpc::CallbackServerContext* context, CallRegistry* registry, const RpcTimer& timer,
+               grpc::ByteBuffer* response)
+      : GenerateReactor(context, registry, timer), response_(response) {}
 
   void Write(const google::protobuf::Message&) override { BERTH_CHECK_MSG(false, "a unary call has one message"); }
   void Finish(const google::protobuf::Message* last, const CallEnding& ending) override {
+    timer_.End(ending.status.error_code());
     FinishUnary(last, ending, context_, response_, this);
   }
 
@@ -136,6 +142,7 @@ class StreamReactor final : public GenerateReactor<grpc::ServerWriteReactor<grpc
     StartWrite(&message_);
   }
   void Finish(const google::protobuf::Message* last, const CallEnding& ending) override {
+    timer_.End(ending.status.error_code());
     AddTrailers(ending, context_);
     if (last == nullptr) return ServerWriteReactor::Finish(ending.status);
     message_ = Serialize(*last);
@@ -146,10 +153,31 @@ class StreamReactor final : public GenerateReactor<grpc::ServerWriteReactor<grpc
   grpc::ByteBuffer message_;
 };
 
+template <typename Named>
+std::int32_t IndexOf(const std::string& name, const std::vector<Named>& among, std::int32_t otherwise) {
+  const auto found = std::find_if(among.begin(), among.end(), [&](const Named& each) { return each.name == name; });
+  return found == among.end() ? otherwise : static_cast<std::int32_t>(found - among.begin());
+}
+
+// Whom the request is about as far as its own words go, since what is refused is counted too.
+CallFacts FactsOf(const v1::GenerateRequest& request, const std::string& request_id, TimePoint arrival,
+                  const Policy& policy) {
+  CallFacts facts{.request_id = request_id, .arrival = arrival};
+  const std::string& service_class = request.service_class();
+  facts.service_class = service_class.empty() ? policy.default_class : IndexOf(service_class, policy.classes, kNoClass);
+  facts.tenant =
+      request.tenant().empty() ? policy.default_tenant : IndexOf(request.tenant(), policy.tenants, kNoTenant);
+  return facts;
+}
+
 }  // namespace
 
 InferenceService::InferenceService(const FrontendParts& parts, const FrontendOptions& options, CallRegistry* registry)
     : parts_(parts), options_(options), registry_(registry) {}
+
+RpcTimer InferenceService::StartTimer(const char* method) const {
+  return {RpcMethodOf(std::string(v1::Inference::service_full_name()) + "/" + method), parts_.metrics, parts_.clock};
+}
 
 template <typename CallType, typename Reactor>
 void InferenceService::StartGenerate(const grpc::ByteBuffer& bytes, Reactor* reactor) {
@@ -158,6 +186,7 @@ void InferenceService::StartGenerate(const grpc::ByteBuffer& bytes, Reactor* rea
   const bool parsed = Parse(bytes, &request);
   std::string request_id = parts_.codec->ResolveRequestId(request);
   const std::shared_ptr<const Policy> policy = parts_.engine->policy();
+  CallFacts facts = FactsOf(request, request_id, arrival, *policy);
   std::variant<GenerateSpec, Refusal> decoded;
   if (draining_) {
     decoded = DrainingRefusal();
@@ -169,10 +198,16 @@ void InferenceService::StartGenerate(const grpc::ByteBuffer& bytes, Reactor* rea
   }
 
   auto* spec = std::get_if<GenerateSpec>(&decoded);
+  if (spec != nullptr) {
+    facts.trace_id = spec->trace_id;
+    facts.service_class = spec->service_class;
+    facts.tenant = spec->tenant;
+    facts.choices = spec->sampling.n;
+  }
   const EventEncoder encoder(
       parts_.tokenizer, spec != nullptr ? spec->output : OutputSpec(),
       spec != nullptr ? policy->classes[static_cast<std::size_t>(spec->service_class)].name : std::string());
-  auto call = std::make_shared<CallType>(parts_.clock, encoder, std::move(request_id), reactor);
+  auto call = std::make_shared<CallType>(parts_.clock, parts_.metrics, encoder, std::move(facts), reactor);
   reactor->SetCall(call);
   if (spec == nullptr) return call->OnEvent(Failed{std::move(std::get<Refusal>(decoded)), {}});
   reactor->SetSubmission(Submission::Start(parts_, std::move(*spec), call));
@@ -180,24 +215,26 @@ void InferenceService::StartGenerate(const grpc::ByteBuffer& bytes, Reactor* rea
 
 grpc::ServerUnaryReactor* InferenceService::Generate(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  auto* reactor = new UnaryReactor(context, registry_, response);
+  auto* reactor = new UnaryReactor(context, registry_, StartTimer("Generate"), response);
   StartGenerate<UnaryCall>(*request, reactor);
   return reactor;
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::GenerateStream(grpc::CallbackServerContext* context,
                                                                              const grpc::ByteBuffer* request) {
-  auto* reactor = new StreamReactor(context, registry_);
+  auto* reactor = new StreamReactor(context, registry_, StartTimer("GenerateStream"));
   StartGenerate<StreamCall>(*request, reactor);
   return reactor;
 }
 
 template <typename Request, typename Handle>
-grpc::ServerUnaryReactor* InferenceService::RunOnPool(grpc::CallbackServerContext* context,
+grpc::ServerUnaryReactor* InferenceService::RunOnPool(const char* method, grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response,
                                                       Handle handle) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  const auto finish = [context, response, reactor](const google::protobuf::Message* message, const CallEnding& ending) {
+  const auto finish = [context, response, reactor, timer = StartTimer(method)](const google::protobuf::Message* message,
+                                                                               const CallEnding& ending) {
+    timer.End(ending.status.error_code());
     FinishUnary(message, ending, context, response, reactor);
   };
   const auto refuse = [finish](const Refusal& refusal) { finish(nullptr, RefusedEnding(refusal, {})); };
@@ -224,29 +261,30 @@ grpc::ServerUnaryReactor* InferenceService::RunOnPool(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* InferenceService::EstimateDemand(grpc::CallbackServerContext* context,
                                                            const grpc::ByteBuffer* request,
                                                            grpc::ByteBuffer* response) {
-  return RunOnPool<v1::EstimateDemandRequest>(context, *request, response, [this](v1::EstimateDemandRequest&& message) {
-    return berth::EstimateDemand(parts_, options_.model, std::move(message));
-  });
+  return RunOnPool<v1::EstimateDemandRequest>(
+      "EstimateDemand", context, *request, response, [this](v1::EstimateDemandRequest&& message) {
+        return berth::EstimateDemand(parts_, options_.model, std::move(message));
+      });
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  return RunOnPool<v1::TokenizeRequest>(context, *request, response, [this](const v1::TokenizeRequest& message) {
-    return berth::Tokenize(parts_, message);
-  });
+  return RunOnPool<v1::TokenizeRequest>(
+      "Tokenize", context, *request, response,
+      [this](const v1::TokenizeRequest& message) { return berth::Tokenize(parts_, message); });
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  return RunOnPool<v1::DetokenizeRequest>(context, *request, response, [this](const v1::DetokenizeRequest& message) {
-    return berth::Detokenize(parts_, message);
-  });
+  return RunOnPool<v1::DetokenizeRequest>(
+      "Detokenize", context, *request, response,
+      [this](const v1::DetokenizeRequest& message) { return berth::Detokenize(parts_, message); });
 }
 
 grpc::ServerUnaryReactor* InferenceService::GetModelInfo(grpc::CallbackServerContext* context,
                                                          const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
   return RunOnPool<v1::GetModelInfoRequest>(
-      context, *request, response,
+      "GetModelInfo", context, *request, response,
       [this](const v1::GetModelInfoRequest& message) { return berth::GetModelInfo(parts_, options_, message); });
 }
 

@@ -8,6 +8,7 @@
 
 #include "berth/v1/inference.grpc.pb.h"
 #include "frontend/call_registry.h"
+#include "frontend/rpc_timer.h"
 #include "frontend/server.h"
 #include "frontend/submission.h"
 
@@ -42,13 +43,15 @@ class InferenceService final : public RawMethods<v1::Inference::Service> {
                                          grpc::ByteBuffer* response) override;
 
  private:
+  // A call of this method begins.
+  RpcTimer StartTimer(const char* method) const;
   template <typename CallType, typename Reactor>
   void StartGenerate(const grpc::ByteBuffer& request, Reactor* reactor);
   // Parses, then answers with what `handle(Request) -> std::variant<Response, Refusal>` makes of it on the tokenizer
   // pool.
   template <typename Request, typename Handle>
-  grpc::ServerUnaryReactor* RunOnPool(grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
-                                      grpc::ByteBuffer* response, Handle handle);
+  grpc::ServerUnaryReactor* RunOnPool(const char* method, grpc::CallbackServerContext* context,
+                                      const grpc::ByteBuffer& request, grpc::ByteBuffer* response, Handle handle);
 
   const FrontendParts parts_;
   const FrontendOptions options_;

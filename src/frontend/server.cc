@@ -48,7 +48,7 @@ class GrpcServerImpl final : public GrpcServer {
         clock_(clock),
         codec_(options.limits, options.model.name, options.model.max_context_tokens, tokenizer),
         pool_(kTokenizerThreads, kMaxWaitingLookups),
-        service_({engine, tokenizer, clock, &codec_, &pool_}, options, &registry_) {}
+        service_({engine, tokenizer, clock, &codec_, &pool_, options.metrics}, options, &registry_) {}
 
   ~GrpcServerImpl() override {
     if (server_ != nullptr) Shutdown(Duration::zero());

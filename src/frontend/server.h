@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "berth/clock.h"
+#include "berth/metrics.h"
 #include "engine/engine.h"
 #include "model/model_config.h"
 #include "tokenizer/tokenizer.h"
@@ -37,6 +38,8 @@ struct FrontendOptions {
   Duration write_timeout{};  // a stream whose oldest unread event is older is cancelled
   RequestLimits limits;
   ServedModel model;
+  // Never null; outlives the server, and knows the policy's names and RpcMethodNames().
+  MetricSink* metrics = NoMetrics();
 };
 
 class GrpcServer {

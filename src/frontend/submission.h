@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "berth/event.h"
+#include "berth/metrics.h"
 #include "berth/request.h"
 #include "engine/engine.h"
 #include "frontend/codec.h"
@@ -21,6 +22,7 @@ struct FrontendParts {
   const Clock* clock = nullptr;
   const Codec* codec = nullptr;
   TokenizerPool* pool = nullptr;
+  MetricSink* metrics = NoMetrics();
 };
 
 // Thread-safe. A refusal on the way reaches the sink as Failed, from whichever thread found it; nothing follows it, nor

@@ -37,12 +37,14 @@ def find_model() -> pathlib.Path | None:
 class Server:
     """A running `berth serve` on a free port of the loopback."""
 
-    def __init__(self, *flags: str, address: str = "127.0.0.1:0"):
+    def __init__(self, *flags: str, address: str = "127.0.0.1:0", ops: str = "127.0.0.1:0"):
         model = find_model()
         if model is None:
             message = "neither the default model ('make model' fetches it) nor the shared test data is here"
             pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
-        command = [os.environ["BERTH_BINARY"], "serve", "--model", str(model), "--grpc", address, "--json", *flags]
+        command = [
+            os.environ["BERTH_BINARY"], "serve", "--model", str(model), "--grpc", address, "--ops", ops, "--json", *flags,
+        ]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self._stderr: list[str] = []
         self._reader = threading.Thread(target=self._keep_stderr, daemon=True)

@@ -57,6 +57,7 @@ ARGUMENTS = [
     (["generate", "--prompt", "a", "--block-tokens", "24"], "power of two"),
     (["generate", "--prompt", "a\nb", "--threads", "a\nb"], "--threads"),
     (["serve", "--max-queue", "-1"], "--max-queue"),
+    (["serve", "--log-format", "xml"], "json or text"),
     (["batch"], "FILE"),
     (["batch", "/absent/requests.jsonl"], "/absent/requests.jsonl"),
     (["batch", "/"], "directory"),
@@ -161,7 +162,7 @@ class Outputs(CliTest):
                 ["generate", "--model", model, "--prompt", "a", "--max-tokens", "4", "--json"],
                 ["tokenize", "--model", model, "--text", "a"], ["detokenize", "--model", model, "--ids", "403"],
                 ["score", "--model", model, "--text", "Once upon"], ["inspect", model],
-                ["serve", "--model", model, "--grpc", "127.0.0.1:0", "--json"]]
+                ["serve", "--model", model, "--grpc", "127.0.0.1:0", "--ops", "127.0.0.1:0", "--json"]]
 
     def test_a_full_device_is_one_line_and_exit_code_2(self):
         for arguments in self.commands():
