@@ -60,6 +60,29 @@ def test_two_thousand_streams_on_a_connection_all_end(limited):
     assert limited.generate(greedy("hi", 2)).choices
 
 
+def test_a_flood_of_large_messages_costs_its_sender_calls_and_the_server_nothing(tmp_path):
+    server = start_with(policy(tmp_path, "", "max_memory: 16MiB"))
+    channels = []
+    try:
+        assert "grpc" in server.info, server.stderr()
+        calls = []
+        for _ in range(16):
+            options = [("grpc.use_local_subchannel_pool", 1)]
+            channels.append(grpc.insecure_channel(server.info["grpc"], options=options))
+            stub = inference_pb2_grpc.InferenceStub(channels[-1])
+            request = pb.GenerateRequest(text="x" * (3 << 20))
+            calls += [stub.Generate.future(request, timeout=PATIENCE_S) for _ in range(4)]
+        for call in calls:
+            # Too long for the context, or ended before the server had the whole of it.
+            assert call.code() in (Code.INVALID_ARGUMENT, Code.RESOURCE_EXHAUSTED, Code.UNAVAILABLE), call.details()
+        assert server.generate(greedy("hi", 2)).choices
+        assert server.terminate() == 0, server.stderr()
+    finally:
+        for channel in channels:
+            channel.close()
+        server.close()
+
+
 def test_a_connection_of_its_age_is_replaced_without_a_failed_call(tmp_path):
     server = start_with(policy(tmp_path, "", "max_connection_age: 1s"))
     try:
