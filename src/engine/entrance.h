@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -39,6 +40,8 @@ class Entrance {
 
   // --- Callers' threads.
   std::variant<TicketNumber, Refusal> Enter(const TicketRequest& request);
+  // What Enter would refuse it with now.
+  std::optional<Refusal> Judge(const TicketRequest& request) const;
   // The ticket was not used.
   void GiveBack(TicketNumber ticket);
   // True the first time, for a live ticket: however often a request is cancelled, the engine's thread hears of it once.

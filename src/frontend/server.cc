@@ -16,6 +16,8 @@
 #include "frontend/codec.h"
 #include "frontend/inference_service.h"
 #include "frontend/listen_address.h"
+#include "frontend/load_report.h"
+#include "frontend/load_report_service.h"
 #include "frontend/submission.h"
 #include "frontend/tokenizer_pool.h"
 
@@ -48,7 +50,8 @@ class GrpcServerImpl final : public GrpcServer {
         clock_(clock),
         codec_(options.limits, options.model.name, options.model.max_context_tokens, tokenizer),
         pool_(kTokenizerThreads, kMaxWaitingLookups),
-        service_({engine, tokenizer, clock, &codec_, &pool_}, options, &registry_) {}
+        service_({engine, tokenizer, clock, &codec_, &pool_}, options, &registry_),
+        load_reports_([engine] { return LoadOf(*engine); }) {}
 
   ~GrpcServerImpl() override {
     if (server_ != nullptr) Shutdown(Duration::zero());
@@ -64,6 +67,7 @@ class GrpcServerImpl final : public GrpcServer {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(options_.listen_address, grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&service_);
+    builder.RegisterService(&load_reports_);
     builder.SetMaxReceiveMessageSize(options_.max_message_bytes);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
@@ -145,6 +149,7 @@ class GrpcServerImpl final : public GrpcServer {
   TokenizerPool pool_;
   CallRegistry registry_;
   InferenceService service_;
+  LoadReportService load_reports_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 

@@ -149,7 +149,7 @@ class Refusal:
         self.details: dict[str, object] = {}
         status = status_pb2.Status.FromString(self.trailers.get("grpc-status-details-bin", b""))
         for any_detail in status.details:
-            for kind in ("ErrorInfo", "RequestInfo", "BadRequest", "RetryInfo"):
+            for kind in ("ErrorInfo", "RequestInfo", "BadRequest", "QuotaFailure", "RetryInfo"):
                 message = getattr(error_details_pb2, kind)()
                 if any_detail.Unpack(message):
                     self.details[kind] = message
