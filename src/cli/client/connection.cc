@@ -26,6 +26,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ConnectionOptions& options) {
   grpc::ChannelArguments arguments;
   // The server's bound is on what it is sent; what it sends grows with the log-probabilities asked for.
   arguments.SetMaxReceiveMessageSize(-1);
+  // Attempts are counted and told by RetrySchedule's callers; gRPC would take the count out of the metadata.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   return grpc::CreateCustomChannel(options.address, CredentialsOf(options.tls), arguments);
 }
 

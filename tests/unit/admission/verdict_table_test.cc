@@ -229,7 +229,7 @@ const Row kRows[] = {
        t->Plan();
        return t->Ending(t->Add(0, 10));
      },
-     RefusalReason::kQueueTimeout, "max_wait", 0, 0, true},
+     RefusalReason::kQueueTimeout, "max_wait", 3000, 3000, true},
     {"ShedWhenItArrives",
      [](VerdictTable* t) {
        t->Change([](Policy* p) {
