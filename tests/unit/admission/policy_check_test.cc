@@ -41,8 +41,14 @@ TEST(ValidatePolicy, RefusesWholeWhatItCannotKeepAndNamesTheKey) {
       {[](Policy* p) { p->classes[1].name = "interactive"; }, "classes.interactive"},
       {[](Policy* p) { p->classes[1].prefill_min_share = 1.5; }, "scheduler.prefill_min_share.batch"},
       {[](Policy* p) { p->classes[0].max_wait = Duration(0); }, "classes.interactive.queue.max_wait"},
-      {[](Policy* p) { p->classes[0].removed = true; }, "classes.interactive"},
+      {[](Policy* p) { p->classes[0].removed = true; }, "default_class"},
       {[](Policy* p) {
+         p->default_class = 1;
+         p->classes[0].removed = true;
+       },
+       "classes.interactive"},
+      {[](Policy* p) {
+         p->default_class = 1;
          p->classes[0].kv_guarantee_blocks = p->classes[0].slot_guarantee = 0;
          p->classes[0].kv_borrowing_limit_blocks = 1;
          p->classes[0].removed = true;
