@@ -89,7 +89,7 @@ TEST(RefusalStatusTest, EveryReasonHasItsDocumentedCode) {
     ASSERT_TRUE(info.has_value());
     EXPECT_EQ(info->reason(), RefusalReasonName(reason));
     EXPECT_EQ(info->domain(), "berth");
-    EXPECT_EQ(Find<google::rpc::RequestInfo>(details)->request_id(), kCall);
+    EXPECT_EQ(Find<google::rpc::RequestInfo>(details)->request_id(), "r1");
   }
 }
 
