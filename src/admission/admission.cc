@@ -17,6 +17,8 @@ namespace {
 // A policy change left its class less than the parked request needs.
 bool EndsForPolicy(const RequestState& r) { return r.ending_reason == RefusalReason::kPreemptedTooOften; }
 
+std::int64_t Milliseconds(Duration d) { return std::chrono::duration_cast<std::chrono::milliseconds>(d).count(); }
+
 const char* EndingMessage(RefusalReason reason) {
   switch (reason) {
     case RefusalReason::kCancelledByClient:
@@ -57,8 +59,11 @@ void Admission::SetPolicy(const Policy& policy) {
   std::ranges::stable_sort(class_order_, std::greater<>(), [&](ClassId c) { return class_policy(c).priority; });
 
   std::vector<RequestState*> refused;
+  for (ClassState& c : classes_) c.waiting_step_tokens = 0;
   for (auto& [key, r] : requests_) {
     if (r->phase == Phase::kRunning) continue;
+    classes_[Index(r->request.service_class)].waiting_step_tokens +=
+        std::min(r->tokens_to_compute, policy_.max_batched_tokens);
     if (r->sheddable) sheddable_.insert(r.get());
     if (r->phase == Phase::kParked && r->preemptions >= r->max_preemptions) r->is_protected = CanBeProtected(*r);
     UpdateExpiry(r.get());
@@ -113,17 +118,32 @@ bool Admission::BeyondReach(const RequestState& r) const {
          BlocksNow(r) > tenant_policy(r.request.tenant).max_kv_blocks;
 }
 
+TimePoint Admission::WaitsSince(const RequestState& r) {
+  return r.phase == Phase::kParked ? r.parked_since : r.request.arrival;
+}
+
+// In the sums over what waits; `sign` = 1 or -1.
+void Admission::CountWaiting(const RequestState& r, std::int64_t sign) {
+  ClassState& c = classes_[Index(r.request.service_class)];
+  c.waiting_tokens += sign * (r.request.prompt_tokens + r.request.max_output_tokens);
+  c.waiting_blocks += sign * BlocksNow(r);
+  c.waiting_slots += sign * r.live_choices;
+  c.waiting_step_tokens += sign * std::min(r.tokens_to_compute, policy_.max_batched_tokens);
+  c.parked += r.phase == Phase::kParked ? sign : 0;
+}
+
 // A waiting request joins its class's line and every sum over what waits.
 void Admission::EnterLine(RequestState* r) {
   ClassState& c = classes_[Index(r->request.service_class)];
   c.line.Add(r);
-  const std::int64_t tokens = r->request.prompt_tokens + r->request.max_output_tokens;
-  c.waiting_tokens += tokens;
+  r->tokens_to_compute = r->phase == Phase::kParked ? view_->UsedTokens(r->request.key) : r->request.prompt_tokens;
+  CountWaiting(*r, 1);
+  c.waiting_since.insert({WaitsSince(*r), r->request.key});
   r->waiting_block_seconds = static_cast<double>(BlocksNow(*r)) * ToSeconds(r->request.service_time);
   c.waiting_service.Insert({r->request.deadline, r->request.key}, r->waiting_block_seconds);
   if (r->phase != Phase::kQueued) return;
   ++queued_requests_;
-  queued_tokens_ += tokens;
+  queued_tokens_ += r->request.prompt_tokens + r->request.max_output_tokens;
   r->sheddable = r->request.overload == Overload::kShedLowest;
   if (r->sheddable) sheddable_.insert(r);
 }
@@ -131,12 +151,12 @@ void Admission::EnterLine(RequestState* r) {
 void Admission::LeaveLine(RequestState* r) {
   ClassState& c = classes_[Index(r->request.service_class)];
   c.line.Remove(r);
-  const std::int64_t tokens = r->request.prompt_tokens + r->request.max_output_tokens;
-  c.waiting_tokens -= tokens;
+  CountWaiting(*r, -1);
+  c.waiting_since.erase({WaitsSince(*r), r->request.key});
   c.waiting_service.Erase({r->request.deadline, r->request.key});
   if (r->phase != Phase::kQueued) return;
   --queued_requests_;
-  queued_tokens_ -= tokens;
+  queued_tokens_ -= r->request.prompt_tokens + r->request.max_output_tokens;
   if (r->sheddable) sheddable_.erase(r);
   r->sheddable = false;
 }
@@ -156,6 +176,14 @@ void Admission::Cancel(RequestKey key, RefusalReason reason) {
   // A policy change's word does not stand against the caller's: it may be taken back.
   if (!r->ending || EndsForPolicy(*r)) r->ending_reason = reason;
   r->ending = true;
+}
+
+void Admission::EndInfeasible(RequestKey key, TimePoint useful_at, std::int64_t computed_tokens) {
+  Cancel(key, RefusalReason::kDeadlineInfeasible);
+  RequestState* r = Lookup(key);
+  if (r == nullptr || r->ending_reason != RefusalReason::kDeadlineInfeasible) return;
+  r->useful_at = useful_at;
+  r->computed_tokens = computed_tokens;
 }
 
 void Admission::UpdateExpiry(RequestState* r) {
@@ -183,6 +211,11 @@ std::optional<Refusal> Admission::WhyItEnds(const RequestState& r) const {
   if (r.ending && !EndsForPolicy(r)) {
     refusal.reason = r.ending_reason;
     refusal.message = EndingMessage(r.ending_reason);
+    if (r.ending_reason == RefusalReason::kDeadlineInfeasible) {
+      refusal.predicted = r.useful_at - now_;
+      refusal.remaining = r.request.deadline - now_;
+      refusal.computed_tokens = r.computed_tokens;
+    }
     return refusal;
   }
   if (r.phase == Phase::kQueued && r.request.deadline != kNoDeadline &&
@@ -202,6 +235,9 @@ std::optional<Refusal> Admission::WhyItEnds(const RequestState& r) const {
       refusal.message = "was preempted and then waited longer than max_wait of class '" + c.name + "'; retry later";
     }
     refusal.limit_name = "max_wait";
+    refusal.limit = Milliseconds(c.max_wait);
+    refusal.asked =
+        Milliseconds(r.phase == Phase::kQueued ? now_ - r.request.arrival : r.parked_total + (now_ - r.parked_since));
     refusal.retry_after = RetryAfter(r.request.service_class);
     return refusal;
   }
@@ -307,7 +343,10 @@ const AdmissionPlan& Admission::Plan(TimePoint now, Duration step_time, const Po
   view_ = &view;
   plan_.Clear();
   EndDue();
-  for (ClassState& c : classes_) c.line.Freeze();
+  for (ClassState& c : classes_) {
+    c.line.Freeze();
+    c.refused_claim = kNoRequest;
+  }
   ClaimGuarantees();
   TakeCommonSpace();
   RefuseWhatDidNotStart();
@@ -344,25 +383,31 @@ void Admission::RefuseWhatDidNotStart() {
 Refusal Admission::CapacityRefusal(RequestState* r) {
   const ClassId c = r->request.service_class;
   Prepare(r);
+  Refusal refusal = CapacityLimit(c, r->entry.blocks, r->entry.slots);
+  const auto start = FindReservedStart(r);
+  refusal.retry_after = start.has_value() ? step_time_ * (start->step - plan_number_) : RetryAfter(c);
+  return refusal;
+}
+
+// The limit that a request of so many blocks and slots meets now.
+Refusal Admission::CapacityLimit(ClassId c, std::int64_t blocks, std::int64_t slots) const {
   Refusal refusal;
   refusal.reason = RefusalReason::kKvCapacityExhausted;
   const std::int64_t free_slots = policy_.max_running_sequences - ledger_.pool_slots();
-  if (r->entry.slots > free_slots) {
+  if (slots > free_slots) {
     refusal.limit_name = "running_sequences";
     refusal.limit = policy_.max_running_sequences;
-    refusal.asked = r->entry.slots;
-  } else if (ledger_.used(c) + r->entry.blocks > class_policy(c).ceiling_blocks()) {
+    refusal.asked = slots;
+  } else if (ledger_.used(c) + blocks > class_policy(c).ceiling_blocks()) {
     refusal.limit_name = "class_kv_blocks";
     refusal.limit = class_policy(c).ceiling_blocks();
-    refusal.asked = r->entry.blocks;
+    refusal.asked = blocks;
   } else {
     refusal.limit_name = "kv_blocks";
     refusal.limit = ledger_.pool_blocks();
-    refusal.asked = r->entry.blocks;
+    refusal.asked = blocks;
   }
   refusal.message = "class '" + class_policy(c).name + "' has no room for the request now; retry later";
-  const auto start = FindReservedStart(r);
-  refusal.retry_after = start.has_value() ? step_time_ * (start->step - plan_number_) : RetryAfter(c);
   return refusal;
 }
 

@@ -13,12 +13,14 @@
 
 #include "admission/deadline_sums.h"
 #include "admission/ledger.h"
+#include "admission/outlook.h"
 #include "admission/request_state.h"
 #include "admission/token_rate.h"
 #include "admission/waiting_line.h"
 #include "berth/admission.h"
 #include "berth/clock.h"
 #include "berth/kv.h"
+#include "berth/metrics.h"
 #include "berth/policy.h"
 #include "berth/pool_view.h"
 
@@ -50,12 +52,18 @@ class Admission {
   // What Submit would say now, changing nothing.
   std::optional<Refusal> Judge(const AdmissionRequest& request, TimePoint now) const;
 
+  // What would become of the request, were it submitted now. An opinion: prefix hits and the reserved starts of others
+  // are not looked at. REQUIRES: as Submit. Changes nothing.
+  RequestOutlook Foresee(const AdmissionRequest& request, TimePoint now);
+
   // What waited and was ended since the last plan by SetPolicy or shed by Submit. The next plan tells what was not
   // taken.
   std::vector<AdmissionPlan::Ending> TakeEnded() { return std::exchange(ended_between_plans_, {}); }
 
   // Ends the request in the next plan, waiting or running. Unknown keys are ignored.
   void Cancel(RequestKey key, RefusalReason reason = RefusalReason::kCancelledByClient);
+  // The same for a running request that cannot be useful before its deadline any more: what it would have needed.
+  void EndInfeasible(RequestKey key, TimePoint useful_at, std::int64_t computed_tokens);
 
   // One plan. `step_time` = what a step is predicted to take. The result is valid until the next call.
   const AdmissionPlan& Plan(TimePoint now, Duration step_time, const PoolView& view);
@@ -82,6 +90,10 @@ class Admission {
   // What a request would reserve.
   std::int64_t WorstBlocksOf(const AdmissionRequest& request) const;
 
+  // What admission knows of the load, as of the last plan and of what has come and gone since. Of wanted_step_tokens it
+  // adds what waits. Everything else of `load` stays as it is; allocates nothing where there is room.
+  void FillLoad(LoadSnapshot* load) const;
+
   const Ledger& ledger() const { return ledger_; }
   std::int64_t waiting(ClassId c) const { return classes_[Index(c)].line.size(); }
   std::int64_t running(ClassId c) const { return static_cast<std::int64_t>(classes_[Index(c)].running.size()); }
@@ -94,8 +106,14 @@ class Admission {
     WaitingLine line;
     std::vector<RequestState*> running;
     std::int64_t waiting_tokens = 0;  // prompt + output of what waits
-    DeadlineSums waiting_service;     // block-seconds of what waits, by deadline
-    double running_blocks = 0.0;      // sums over what runs: blocks, and blocks · end step
+    std::int64_t waiting_blocks = 0;
+    std::int64_t waiting_slots = 0;
+    std::int64_t waiting_step_tokens = 0;                      // of each at most one step's budget
+    std::int64_t parked = 0;                                   // of what waits
+    std::set<std::pair<TimePoint, RequestKey>> waiting_since;  // what waits, by when it began to
+    RequestKey refused_claim = kNoRequest;  // fitted the guarantee and did not start in the last plan
+    DeadlineSums waiting_service;           // block-seconds of what waits, by deadline
+    double running_blocks = 0.0;            // sums over what runs: blocks, and blocks · end step
     double running_block_end_steps = 0.0;
     std::optional<std::int64_t> head_start;  // the head's reserved start in the last plan
   };
@@ -130,7 +148,12 @@ class Admission {
   Duration PredictedWait(const AdmissionRequest& request) const;
   static double RateTokens(const AdmissionRequest& request);
 
+  // outlook.cc
+  bool WouldStart(const AdmissionRequest& request);
+
   // admission.cc: requests' lives.
+  static TimePoint WaitsSince(const RequestState& r);
+  void CountWaiting(const RequestState& r, std::int64_t sign);
   void EnterLine(RequestState* r);
   void LeaveLine(RequestState* r);
   void CountRunning(const RequestState& r, double sign);
@@ -148,6 +171,7 @@ class Admission {
   void SettleService(RequestState* r);
   void DropPreparations();
   Refusal CapacityRefusal(RequestState* r);
+  Refusal CapacityLimit(ClassId c, std::int64_t blocks, std::int64_t slots) const;
 
   // plan.cc: who starts.
   std::int64_t BlocksNow(const RequestState& r) const;

@@ -23,6 +23,7 @@ struct RequestState {
 
   std::int64_t worst_blocks = 0;       // as it arrived
   double waiting_block_seconds = 0.0;  // its share in the sums of what waits
+  std::int64_t tokens_to_compute = 0;  // while waiting: before it draws its next token, nothing cached
   bool sheddable = false;              // listed among what may be shed
 
   std::int64_t started_plan = -1;
@@ -45,6 +46,8 @@ struct RequestState {
   TimePoint expiry = kNoDeadline;  // as entered in the list of expiries
   bool ending = false;             // cancelled, or can never start: ends in the next plan
   RefusalReason ending_reason = RefusalReason::kCancelledByClient;
+  TimePoint useful_at{};             // with kDeadlineInfeasible: the earliest time at which it could have been useful
+  std::int64_t computed_tokens = 0;  // and what was computed of it until then
 };
 
 }  // namespace berth

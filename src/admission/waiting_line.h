@@ -33,6 +33,14 @@ class WaitingLine {
   double counter(TenantId tenant) const { return tenants_[static_cast<std::size_t>(tenant)].counter; }
 
   bool HasParked(TenantId tenant) const { return !tenants_[static_cast<std::size_t>(tenant)].parked.empty(); }
+  // Calls `visit(tenant, requests)` for each tenant that has queued ones.
+  template <typename Visit>
+  void VisitQueued(Visit&& visit) const {
+    for (const TenantId t : order_) {
+      const Sorted& queued = tenants_[static_cast<std::size_t>(t)].queued;
+      if (!queued.empty()) visit(t, static_cast<std::int64_t>(queued.size()));
+    }
+  }
   std::int64_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
@@ -50,7 +58,7 @@ class WaitingLine {
     double counter = 0.0;
     double frozen = 0.0;
     std::int32_t live = 0;
-    bool was_live = false;  // at the last Freeze
+    bool was_live = false;  // at the last Freeze: then it is in standing_ with the counter it had
     bool in_order = false;
     bool touched = false;
     Sorted parked;
@@ -64,8 +72,9 @@ class WaitingLine {
   Next WalkPart(Sorted Tenant::*part, Visit&& visit);
 
   std::vector<Tenant> tenants_;
-  std::vector<TenantId> order_;    // tenants with waiters, by frozen counter; some may have none left
-  std::vector<TenantId> touched_;  // came to life, ended or were charged since the last Freeze
+  std::vector<TenantId> order_;                     // tenants with waiters, by frozen counter; some may have none left
+  std::set<std::pair<double, TenantId>> standing_;  // who was live at the last Freeze, by the counter it had then
+  std::vector<TenantId> touched_;                   // came to life, ended or were charged since the last Freeze
   std::int64_t size_ = 0;
   std::vector<std::pair<Sorted::const_iterator, Sorted::const_iterator>> heads_;  // scratch of a walk
 };

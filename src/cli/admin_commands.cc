@@ -8,9 +8,10 @@
 #include <string>
 #include <utility>
 
-#include "cli/admin_flags.h"
 #include "cli/admin_report.h"
+#include "cli/client/admin_client.h"
 #include "cli/commands.h"
+#include "cli/connection_flags.h"
 #include "cli/flags.h"
 #include "cli/proto_json.h"
 #include "telemetry/usage_ledger.h"
@@ -19,14 +20,14 @@ namespace berth::cli {
 namespace {
 
 struct AdminOptionsBase {
-  AdminFlags admin;
+  ConnectionFlags admin;
   bool json = false;
 };
 
 // Runs `call(AdminClient*) -> Outcome`.
 template <typename Call>
-Outcome WithClient(const AdminFlags& flags, const Call& call) {
-  absl::StatusOr<AdminClientOptions> reach = MakeAdminClientOptions(flags);
+Outcome WithClient(const ConnectionFlags& flags, const Call& call) {
+  absl::StatusOr<ConnectionOptions> reach = MakeConnection(flags);
   if (!reach.ok()) return FromStatus(reach.status());
   AdminClient client(*std::move(reach));
   return call(&client);

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "berth/v1/admin.pb.h"
 #include "cli/outcome.h"
 #include "cli/output.h"
@@ -17,6 +18,12 @@ std::string RequestsText(const v1::ListRequestsResponse& list);
 
 // "90061 s" as "1 d 1 h", two units at most.
 std::string ShortTime(double seconds);
+
+// A call that failed: what the caller said wrong, or a fault of this run.
+inline Outcome AdminFault(const absl::Status& status) {
+  const std::string message(status.message());
+  return status.code() == absl::StatusCode::kInvalidArgument ? UsageError(message) : Fault(message);
+}
 
 // What a reload did or would do: findings on standard error, the changes on `out`. `name` stands for the judged file;
 // `strict`: warnings are a fault too.

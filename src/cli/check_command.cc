@@ -2,9 +2,10 @@
 #include <memory>
 #include <string>
 
-#include "cli/admin_flags.h"
 #include "cli/admin_report.h"
+#include "cli/client/admin_client.h"
 #include "cli/commands.h"
+#include "cli/connection_flags.h"
 #include "cli/flags.h"
 #include "cli/policy_report.h"
 #include "cli/runtime.h"
@@ -24,7 +25,7 @@ struct CheckOptions {
   bool strict = false;
   bool json = false;
   bool schema = false;
-  AdminFlags against;
+  ConnectionFlags against;
 };
 
 // What the policy is resolved for, and how that was come by.
@@ -86,7 +87,7 @@ void WriteText(const CheckOptions& options, const PolicyFile& file, const Policy
 Outcome CheckAgainst(const CheckOptions& options, Output& out) {
   const absl::StatusOr<std::string> text = ReadConfigFile(options.file);
   if (!text.ok()) return UsageError(options.file + ": " + std::string(text.status().message()));
-  absl::StatusOr<AdminClientOptions> reach = MakeAdminClientOptions(options.against);
+  absl::StatusOr<ConnectionOptions> reach = MakeConnection(options.against);
   if (!reach.ok()) return FromStatus(reach.status());
   AdminClient client(*std::move(reach));
   v1::ReloadPolicyRequest request;
@@ -103,7 +104,7 @@ Outcome Check(const CheckOptions& options, Output& out) {
     return {};
   }
   if (options.file.empty()) return UsageError("a file is missing; see berth check --help");
-  if (!options.against.address.empty()) return CheckAgainst(options, out);
+  if (!options.against.server.empty()) return CheckAgainst(options, out);
   Diagnostics diagnostics(options.file);
   const PolicyFile file = ReadPolicyFile(options.file, Severity::kWarning, &diagnostics);
   std::optional<Policy> policy;

@@ -4,40 +4,33 @@
 #include <chrono>
 #include <memory>
 #include <thread>
-#include <utility>
 
 #include "admission/policy_check.h"
 #include "config/carry_over.h"
 
 namespace berth::cli {
-
 namespace {
 
 constexpr Duration kMostAdoptionTime = std::chrono::seconds(5);
 
 }  // namespace
 
-void LivePolicy::GiveLocked() {
-  const std::shared_ptr<const Policy> before = engine_->policy();
-  engine_->SetPolicy(latest_);
-  const auto end = std::chrono::steady_clock::now() + kMostAdoptionTime;
-  while (engine_->policy() == before && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-}
-
-absl::Status LivePolicy::Replace(const Policy& policy) {
-  const std::lock_guard lock(mutex_);
-  Policy next = CarryOver(latest_, policy);
-  if (absl::Status valid = ValidatePolicy(next, pool_); !valid.ok()) return valid;
-  latest_ = std::move(next);
-  GiveLocked();
-  return absl::OkStatus();
-}
+Policy LivePolicy::CarriedLocked(const Policy& policy) const { return CarryOver(callers_->Named(latest_), policy); }
 
 Policy LivePolicy::Carried(const Policy& policy) const {
   const std::lock_guard lock(mutex_);
-  return CarryOver(latest_, policy);
+  return CarriedLocked(policy);
+}
+
+absl::Status LivePolicy::Replace(const Policy& policy, const std::function<void(const Policy& next)>& tell) {
+  const std::lock_guard lock(mutex_);
+  Policy next = CarriedLocked(policy);
+  if (absl::Status valid = ValidatePolicy(next, pool_); !valid.ok()) return valid;
+  tell(next);
+  callers_->SetPolicy(next);
+  latest_ = std::move(next);
+  GiveLocked();
+  return absl::OkStatus();
 }
 
 absl::Status LivePolicy::Drain(const std::string& service_class) {
@@ -50,6 +43,15 @@ absl::Status LivePolicy::Drain(const std::string& service_class) {
   found->stop = ClassStop::kDrain;
   GiveLocked();
   return absl::OkStatus();
+}
+
+void LivePolicy::GiveLocked() {
+  const std::shared_ptr<const Policy> before = engine_->policy();
+  engine_->SetPolicy(latest_);
+  const auto end = std::chrono::steady_clock::now() + kMostAdoptionTime;
+  while (engine_->policy() == before && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 }  // namespace berth::cli

@@ -39,7 +39,7 @@ absl::Status Reload(const AdminWiring& wiring, const v1::ReloadPolicyRequest& re
   for (const std::string& finding : report.findings) response->add_findings(OneLine(finding));
   response->set_error(OneLine(report.error));
   if (report.policy.has_value()) {
-    for (v1::ClassDebt& debt : DebtsUnder(wiring.policy->Carried(*report.policy), LoadSnapshot())) {
+    for (v1::ClassDebt& debt : DebtsUnder(wiring.policy->Carried(*report.policy), wiring.engine->load())) {
       *response->add_debts() = std::move(debt);
     }
   }
@@ -96,12 +96,14 @@ void AddSlos(const Telemetry& telemetry, ClassId service_class, v1::ClassStatus*
   }
 }
 
-std::optional<TenantId> FindTenant(const Policy& policy, const std::string& name) {
+// Names that the policy does not list are in the directory, where they have been heard of.
+std::optional<TenantId> FindTenant(const Callers& callers, const Policy& policy, const std::string& name) {
   if (name.empty()) return policy.default_tenant;
-  const auto found = std::find_if(policy.tenants.begin(), policy.tenants.end(),
+  const Policy named = callers.Named(policy);
+  const auto found = std::find_if(named.tenants.begin(), named.tenants.end(),
                                   [&](const TenantPolicy& tenant) { return tenant.name == name; });
-  if (found == policy.tenants.end()) return std::nullopt;
-  return static_cast<TenantId>(found - policy.tenants.begin());
+  if (found == named.tenants.end()) return std::nullopt;
+  return static_cast<TenantId>(found - named.tenants.begin());
 }
 
 }  // namespace
@@ -132,10 +134,10 @@ AdminHooks MakeAdminHooks(const AdminWiring& wiring) {
   hooks.add_slos = [telemetry = wiring.telemetry](ClassId service_class, v1::ClassStatus* status) {
     AddSlos(*telemetry, service_class, status);
   };
-  hooks.find_tenant = [engine = wiring.engine](const std::string& name) { return FindTenant(*engine->policy(), name); };
-  hooks.tenant_name = [engine = wiring.engine](TenantId tenant) {
-    return engine->policy()->tenants[static_cast<std::size_t>(tenant)].name;
+  hooks.find_tenant = [engine = wiring.engine, callers = wiring.callers](const std::string& name) {
+    return FindTenant(*callers, *engine->policy(), name);
   };
+  hooks.tenant_name = [callers = wiring.callers](TenantId tenant) { return callers->TenantName(tenant); };
   return hooks;
 }
 

@@ -10,6 +10,7 @@
 #include "cli/serve_policy.h"
 #include "engine/engine.h"
 #include "frontend/admin_hooks.h"
+#include "frontend/identity.h"
 #include "telemetry/telemetry.h"
 
 namespace berth::cli {
@@ -17,6 +18,7 @@ namespace berth::cli {
 // All outlive the hooks.
 struct AdminWiring {
   Engine* engine = nullptr;
+  Callers* callers = nullptr;
   LivePolicy* policy = nullptr;
   ServedPolicy* file = nullptr;  // null where the server was started without a policy file
   const Telemetry* telemetry = nullptr;

@@ -6,16 +6,13 @@
 
 #include <spdlog/spdlog.h>
 
+#include "base/certificate.h"
 #include "cli/output.h"
 
 namespace berth::cli {
 namespace {
 
 constexpr std::size_t kMostChangesLogged = 50;
-
-absl::Status NotServed(const std::string& key, const std::string& why) {
-  return absl::UnimplementedError(key + ": " + why);
-}
 
 void LogReload(const ReloadReport& report) {
   for (const std::string& finding : report.findings) {
@@ -31,22 +28,17 @@ void LogReload(const ReloadReport& report) {
   }
 }
 
-// What a file may say and this server cannot do without a restart, or at all.
-absl::Status CheckTakeable(const ServerConfig& config, const Policy& policy, std::int64_t started_with) {
-  if (absl::Status served = CheckServed(config); !served.ok()) return served;
-  if (policy.max_batched_tokens <= started_with) return absl::OkStatus();
-  return absl::FailedPreconditionError("scheduler.max_batched_tokens: the server was started for steps of " +
-                                       std::to_string(started_with) +
-                                       " tokens, and more takes a restart; lower it, or restart the server");
-}
-
 PolicyReloader::Options ReloaderOptions(std::string path, const Runtime& runtime) {
   PolicyReloader::Options options;
   options.path = std::move(path);
   options.context = runtime.policy_context;
-  options.check = [started_with = std::int64_t{runtime.config.scheduler.max_batched_tokens}](const ServerConfig& config,
-                                                                                             const Policy& policy) {
-    return CheckTakeable(config, policy, started_with);
+  // What a file may say and this server cannot do without a restart.
+  options.check = [started_with = std::int64_t{runtime.config.scheduler.max_batched_tokens}](
+                      const ServerConfig&, const Policy& policy) -> absl::Status {
+    if (policy.max_batched_tokens <= started_with) return absl::OkStatus();
+    return absl::FailedPreconditionError("scheduler.max_batched_tokens: the server was started for steps of " +
+                                         std::to_string(started_with) +
+                                         " tokens, and more takes a restart; lower it, or restart the server");
   };
   return options;
 }
@@ -58,42 +50,73 @@ absl::StatusOr<PolicyFile> ReadServerConfig(const std::string& path, const Confi
   if (!path.empty()) file = ReadPolicyFile(path, Severity::kError, findings);
   if (!findings->ok()) return absl::InvalidArgumentError(path + ": " + findings->Summary());
   flags.Apply(&file.config);
-  if (absl::Status served = CheckServed(file.config); !served.ok()) return served;
   return file;
 }
 
-absl::Status CheckServed(const ServerConfig& config) {
-  const ServerSettings& server = config.server;
-  if (!server.tls.certificate.empty() || !server.tls.client_ca.empty()) {
-    return NotServed("server.tls", "TLS is not served yet; take it out, or put a proxy that has it in front");
-  }
-  if (!server.admin_subjects.empty() || !server.trusted_identity.subjects.empty() ||
-      !server.trusted_identity.key_ids.empty()) {
-    return NotServed("server", "admin_subjects and trusted_identity are not served yet; take them out");
-  }
+IdentityOptions IdentityOf(const ServerConfig& config) {
+  IdentityOptions options;
   for (const TenantSettings& tenant : config.tenants) {
-    if (!tenant.has_credentials()) continue;
-    return NotServed("tenants." + tenant.name,
-                     "credentials are not checked yet, so anybody could call as this tenant; take them out");
+    for (const ApiKeySettings& key : tenant.api_keys) {
+      options.api_keys.push_back({key.id, key.sha256, tenant.name, key.admin});
+    }
+    for (const std::string& subject : tenant.subjects) options.subjects.push_back({subject, tenant.name});
   }
+  options.trusted_key_ids = config.server.trusted_identity.key_ids;
+  options.trusted_subjects = config.server.trusted_identity.subjects;
+  options.admin_subjects = config.server.admin_subjects;
+  return options;
+}
+
+std::string DescribeSecurity(const ServerConfig& config) {
+  const IdentityOptions identity = IdentityOf(config);
+  const TlsSettings& tls = config.server.tls;
+  std::string text = tls.certificate.empty() ? "no TLS"
+                     : tls.client_ca.empty() ? "TLS"
+                                             : "TLS with client certificates";
+  if (!IdentityTable(identity).needs_credentials())
+    return text + "; no credentials: callers are whom they say they are";
+  return text + "; " + GroupDigits(std::ssize(identity.api_keys)) + " API keys, " +
+         GroupDigits(std::ssize(identity.subjects)) + " certificate subjects";
+}
+
+ServedPolicy::ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags, const Runtime& runtime,
+                           const PolicyFollowers& followers)
+    : followers_(followers),
+      tls_(file.config.server.tls.pem),
+      running_sha256_(file.sha256),
+      watch_(file.config.reload == ReloadMode::kWatch),
+      reloader_(
+          ReloaderOptions(std::move(path), runtime), std::move(file),
+          [flags = std::move(flags)](ServerConfig* config) { flags.Apply(config); },
+          [this](const ServerConfig& config, const Policy& policy) { return Apply(config, policy); },
+          [this](const ReloadReport& report) { Tell(report); }) {}
+
+absl::Status ServedPolicy::Apply(const ServerConfig& config, const Policy& policy) {
+  // The engine names nobody that the metrics do not know.
+  const auto tell = [&](const Policy& next) { followers_.metrics->TellPolicy(config, next); };
+  if (absl::Status replaced = followers_.policy->Replace(policy, tell); !replaced.ok()) return replaced;
+  followers_.server->callers()->SetIdentity(IdentityOf(config));
+  SetTls(config.server.tls.pem);
+  followers_.drain->delay = config.server.drain_delay;
+  followers_.drain->timeout = config.server.drain_timeout;
   return absl::OkStatus();
 }
 
-ServedPolicy::ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags, const Runtime* runtime,
-                           LivePolicy* live, DrainTimes* drain)
-    : live_(live),
-      drain_(drain),
-      watch_(file.config.reload == ReloadMode::kWatch),
-      reloader_(
-          ReloaderOptions(std::move(path), *runtime), std::move(file),
-          [flags = std::move(flags)](ServerConfig* config) { flags.Apply(config); },
-          [this](const ServerConfig& config, const Policy& policy) { return Apply(config, policy); }, LogReload) {}
+void ServedPolicy::SetTls(const TlsPem& tls) {
+  if (tls == tls_) return;
+  followers_.server->SetTls(tls);
+  if (AdminServer* admin = admin_) admin->SetTls(tls);
+  tls_ = tls;
+  const absl::StatusOr<std::vector<CertificateFacts>> chain = ReadCertificates(tls.certificate);
+  if (!chain.ok()) return;
+  spdlog::info("TLS: new connections get the certificate of {}, valid until {}", OneLine(chain->front().subject),
+               FormatUtc(chain->front().not_after));
+}
 
-absl::Status ServedPolicy::Apply(const ServerConfig& config, const Policy& policy) {
-  if (absl::Status replaced = live_->Replace(policy); !replaced.ok()) return replaced;
-  drain_->delay = config.server.drain_delay;
-  drain_->timeout = config.server.drain_timeout;
-  return absl::OkStatus();
+void ServedPolicy::Tell(const ReloadReport& report) {
+  if (report.ok) running_sha256_ = report.sha256;
+  followers_.metrics->OnConfigReload({.successful = report.ok, .hash = running_sha256_});
+  LogReload(report);
 }
 
 }  // namespace berth::cli

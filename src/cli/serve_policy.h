@@ -2,8 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
-#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -11,8 +9,12 @@
 #include "cli/flags.h"
 #include "cli/live_policy.h"
 #include "cli/runtime.h"
+#include "cli/serve_drain.h"
+#include "cli/serve_metrics.h"
 #include "config/policy_file.h"
 #include "config/policy_reloader.h"
+#include "frontend/admin_server.h"
+#include "frontend/server.h"
 
 namespace berth::cli {
 
@@ -20,22 +22,27 @@ namespace berth::cli {
 // error where one is an error.
 absl::StatusOr<PolicyFile> ReadServerConfig(const std::string& path, const ConfigFlags& flags, Diagnostics* findings);
 
-// Says which key of the configuration promises what this server does not do yet, where it would be unsafe to go on as
-// if it did.
-absl::Status CheckServed(const ServerConfig& config);
+// Whose credentials the configuration takes.
+IdentityOptions IdentityOf(const ServerConfig& config);
+// What protects the server, in a line.
+std::string DescribeSecurity(const ServerConfig& config);
 
-// How a server ends: for so long it takes newcomers still, then what runs may go on for so long.
-struct DrainTimes {
-  std::atomic<Duration> delay;
-  std::atomic<Duration> timeout;
+// What follows the policy file; all of it outlives the reloader.
+struct PolicyFollowers {
+  LivePolicy* policy = nullptr;
+  GrpcServer* server = nullptr;
+  ServeMetrics* metrics = nullptr;
+  DrainTimes* drain = nullptr;
 };
 
-// Keeps the engine to the policy file and logs what happens. `drain` follows it. The pointers must outlive it.
+// Keeps a server to the policy file, the key files and those of TLS, and tells log and metrics what happens.
 class ServedPolicy {
  public:
-  ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags, const Runtime* runtime, LivePolicy* live,
-               DrainTimes* drain);
+  ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags, const Runtime& runtime,
+               const PolicyFollowers& followers);
 
+  // The operators' server, which needs this object to be made: its certificate follows from then on.
+  void SetAdmin(AdminServer* admin) { admin_ = admin; }
   absl::Status Start() { return reloader_.Start(watch_); }
   // For SIGHUP.
   void RequestReload() { reloader_.RequestReload(); }
@@ -46,9 +53,14 @@ class ServedPolicy {
 
  private:
   absl::Status Apply(const ServerConfig& config, const Policy& policy);
+  void Tell(const ReloadReport& report);
 
-  LivePolicy* const live_;
-  DrainTimes* const drain_;
+  void SetTls(const TlsPem& tls);
+
+  const PolicyFollowers followers_;
+  std::atomic<AdminServer*> admin_ = nullptr;
+  TlsPem tls_;                  // the server's now; touched by reloads alone
+  std::string running_sha256_;  // the reloads', which never overlap
   const bool watch_;
   PolicyReloader reloader_;  // last: its thread uses the rest
 };

@@ -4,9 +4,10 @@
 #include <stop_token>
 #include <string>
 
-#include "cli/admin_flags.h"
 #include "cli/admin_report.h"
+#include "cli/client/admin_client.h"
 #include "cli/commands.h"
+#include "cli/connection_flags.h"
 #include "cli/flags.h"
 #include "cli/proto_json.h"
 #include "cli/signals.h"
@@ -18,7 +19,7 @@ namespace {
 constexpr const char* kRedraw = "\x1b[H\x1b[J";
 
 struct StatusOptions {
-  AdminFlags admin;
+  ConnectionFlags admin;
   float interval_seconds = 1.0F;
   bool watch = false;
   bool json = false;
@@ -47,12 +48,12 @@ Outcome Watch(const StatusOptions& options, AdminClient* client, Output& out) {
   signals.SetHandler(nullptr);
   if (stop.stop_requested() || out.closed()) return {};
   // The server has no end of its own for this call: it is gone, or going.
-  if (!first) return Fault("the server at " + options.admin.address + " has ended");
+  if (!first) return Fault("the server at " + options.admin.server + " has ended");
   return AdminFault(status);
 }
 
 Outcome Status(const StatusOptions& options, Output& out) {
-  absl::StatusOr<AdminClientOptions> reach = MakeAdminClientOptions(options.admin);
+  absl::StatusOr<ConnectionOptions> reach = MakeConnection(options.admin);
   if (!reach.ok()) return FromStatus(reach.status());
   AdminClient client(*std::move(reach));
   if (options.watch) return Watch(options, &client, out);

@@ -21,6 +21,7 @@
 #include "config/read_value.h"
 #include "config/settings_check.h"
 #include "config/suggestions.h"
+#include "config/tls_files.h"
 #include "config/yaml_tree.h"
 
 namespace berth {
@@ -233,7 +234,7 @@ ServerConfig ParsePolicy(std::string_view text, Diagnostics* diagnostics) {
   return config;
 }
 
-PolicyFile ReadPolicyFile(const std::string& path, Severity absent_key_file, Diagnostics* diagnostics) {
+PolicyFile ReadPolicyFile(const std::string& path, Severity absent_file, Diagnostics* diagnostics) {
   PolicyFile file;
   const absl::StatusOr<std::string> text = ReadConfigFile(path);
   file.files[path] = DigestOf(text);
@@ -241,17 +242,18 @@ PolicyFile ReadPolicyFile(const std::string& path, Severity absent_key_file, Dia
     diagnostics->Error("", std::string(text.status().message()));
     return file;
   }
-  return ReadPolicyText(*text, path, absent_key_file, diagnostics);
+  return ReadPolicyText(*text, path, absent_file, diagnostics);
 }
 
-PolicyFile ReadPolicyText(std::string_view text, const std::string& path, Severity absent_key_file,
+PolicyFile ReadPolicyText(std::string_view text, const std::string& path, Severity absent_file,
                           Diagnostics* diagnostics) {
   PolicyFile file;
   file.sha256 = Sha256Hex(text);
   file.files[path] = file.sha256;
   file.config = Decode(text, diagnostics);
   CountPathsFrom(std::filesystem::path(path).parent_path(), &file.config);
-  ReadKeyFiles(absent_key_file, &file, diagnostics);
+  ReadKeyFiles(absent_file, &file, diagnostics);
+  ReadTlsFiles(absent_file, &file, diagnostics);
   if (diagnostics->ok()) CheckSettings(file.config, diagnostics);
   return file;
 }

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "engine/inbox.h"
 #include "engine/live_request.h"
+#include "engine/load_board.h"
 #include "engine/output_stage.h"
 #include "engine/published_limits.h"
 #include "engine/refusals.h"
@@ -35,11 +36,13 @@ std::vector<TokenId> PaddingIds(std::int32_t vocab_size, std::int32_t backend_vo
   return ids;
 }
 
-// Tenants share no cached blocks, so that none learns from a fast answer what another one asked (FNV-1a of the name).
-std::uint64_t CacheSalt(const std::string& tenant_name) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : tenant_name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return hash;
+// Tenants share no cached blocks, so that none learns from a fast answer what another one asked. A tenant's place in
+// the policy is its own for as long as the process lives (the finaliser of SplitMix64 spreads it).
+std::uint64_t CacheSalt(TenantId tenant) {
+  auto salt = static_cast<std::uint64_t>(tenant) + 0x9e3779b97f4a7c15ULL;
+  salt = (salt ^ (salt >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+  salt = (salt ^ (salt >> 27U)) * 0x94d049bb133111ebULL;
+  return salt ^ (salt >> 31U);
 }
 
 }  // namespace
@@ -56,6 +59,7 @@ class Engine::Impl final : public OutputListener {
     if (entrance_.MarkCancelled(ticket, reason)) inbox_->Cancel({ticket, reason});
   }
   std::optional<LiveList> ListLive(const LiveFilter& filter, std::size_t most, Duration patience) const;
+  void Foresee(const GenerateSpec& spec, const KvDemand& demand, std::function<void(RequestOutlook)> answer);
   void SetPolicy(Policy policy);
   bool Shutdown(Duration timeout, Duration grace);
   bool serving() const { return !loop_.faulted() && !entrance_.draining(); }
@@ -64,7 +68,7 @@ class Engine::Impl final : public OutputListener {
     signs.faulted = loop_.faulted();
     return signs;
   }
-  EngineLoad load() const { return load_.Read(); }
+  LoadSnapshot load() const { return load_.Read(); }
 
   // The output thread.
   void OnStopString(ChoiceName choice) override { inbox_->StopChoice(choice); }
@@ -72,7 +76,7 @@ class Engine::Impl final : public OutputListener {
 
  private:
   std::unique_ptr<LiveRequest> MakeLive(const std::shared_ptr<const RequestFacts>& facts,
-                                        std::shared_ptr<EventSink> sink, const Policy& policy) const;
+                                        std::shared_ptr<EventSink> sink) const;
   void Refuse(TicketNumber ticket, std::unique_ptr<LiveRequest> request, Refusal refusal);
 
   // Constant after construction.
@@ -101,7 +105,7 @@ Engine::Impl::Impl(const EngineOptions& options, Backend* backend, const Tokeniz
       limits_(backend->info().pool, options.policy, std::min(tokenizer->vocab_size(), backend->info().vocab_size),
               options.max_context_tokens),
       entrance_(options.policy),
-      output_(this),
+      output_(this, options.metrics, clock),
       loop_({.calibration_steps = options.calibration_steps, .probe_interval = options.probe_interval}, options.policy,
             backend, clock,
             {.inbox = inbox_,
@@ -109,7 +113,8 @@ Engine::Impl::Impl(const EngineOptions& options, Backend* backend, const Tokeniz
              .output = &output_,
              .load = &load_,
              .limits = &limits_,
-             .heartbeat = &heartbeat_}) {
+             .heartbeat = &heartbeat_,
+             .metrics = options.metrics}) {
   BERTH_CHECK(options.max_context_tokens >= 1 && options.max_context_tokens <= backend->info().max_context_tokens);
   BERTH_CHECK(ValidatePolicy(options.policy, backend->info().pool).ok());
   BERTH_CHECK(options.policy.max_batched_tokens <= backend->info().max_step_tokens);
@@ -139,9 +144,11 @@ void Engine::Impl::Submit(TicketNumber ticket, TokenizedRequest request, std::sh
     }
   }
   EndRule rule(*tokenizer_, spec.stopping, demand.max_output_tokens, never_drawn_);
-  auto facts = std::make_shared<const RequestFacts>(
-      RequestFacts{ticket, std::move(request.spec), std::move(request.prompt), demand, std::move(rule)});
-  std::unique_ptr<LiveRequest> live = MakeLive(facts, std::move(sink), limits->policy());
+  const ClassPolicy& service_class = limits->policy().classes[static_cast<std::size_t>(spec.service_class)];
+  const std::int64_t required_tokens = RequiredTokens(service_class, demand.max_output_tokens);
+  auto facts = std::make_shared<const RequestFacts>(RequestFacts{
+      ticket, std::move(request.spec), std::move(request.prompt), demand, std::move(rule), required_tokens});
+  std::unique_ptr<LiveRequest> live = MakeLive(facts, std::move(sink));
   if (refusal.has_value()) return Refuse(ticket, std::move(live), *std::move(refusal));
   if (!inbox_->Submit(&live)) return Refuse(ticket, std::move(live), Draining());
   // It may have been cancelled before the inbox knew it.
@@ -149,7 +156,7 @@ void Engine::Impl::Submit(TicketNumber ticket, TokenizedRequest request, std::sh
 }
 
 std::unique_ptr<LiveRequest> Engine::Impl::MakeLive(const std::shared_ptr<const RequestFacts>& facts,
-                                                    std::shared_ptr<EventSink> sink, const Policy& policy) const {
+                                                    std::shared_ptr<EventSink> sink) const {
   const GenerateSpec& spec = facts->spec;
   auto live = std::make_unique<LiveRequest>(LiveRequest{
       .facts = facts,
@@ -164,7 +171,7 @@ std::unique_ptr<LiveRequest> Engine::Impl::MakeLive(const std::shared_ptr<const 
   scheduled.deadline = spec.deadline;
   scheduled.prompt = facts->prompt;
   scheduled.max_output_tokens = facts->demand.max_output_tokens;
-  scheduled.salt = CacheSalt(policy.tenants[static_cast<std::size_t>(spec.tenant)].name);
+  scheduled.salt = CacheSalt(spec.tenant);
   scheduled.sampling = &spec.sampling;
   scheduled.logprobs = spec.output.logprobs;
   scheduled.prompt_logprobs = spec.output.prompt_logprobs;
@@ -181,9 +188,31 @@ void Engine::Impl::Refuse(TicketNumber ticket, std::unique_ptr<LiveRequest> requ
   OutputRecord& record = batch->records.emplace_back();
   record.kind = OutputRecord::Kind::kEnd;
   record.request = request->output.get();
-  record.end = std::make_unique<RequestEnd>(RequestEnd{
-      .request = std::move(request->output), .usage = request->meter.At(clock_->Now()), .refusal = std::move(refusal)});
+  record.end = std::make_unique<RequestEnd>(RequestEnd{.request = std::move(request->output),
+                                                       .usage = request->meter.At(clock_->Now()),
+                                                       .refusal = std::move(refusal),
+                                                       .let_in = false});
   output_.Post(std::move(batch));
+}
+
+void Engine::Impl::Foresee(const GenerateSpec& spec, const KvDemand& demand,
+                           std::function<void(RequestOutlook)> answer) {
+  if (std::optional<Refusal> refusal = entrance_.Judge({.request_id = spec.request_id,
+                                                        .service_class = spec.service_class,
+                                                        .tenant = spec.tenant,
+                                                        .n = spec.sampling.n,
+                                                        .least_prompt_tokens = demand.prompt_tokens})) {
+    return answer({RequestOutlook::Kind::kRefused, {}, std::move(refusal)});
+  }
+  Question question;
+  question.spec.service_class = spec.service_class;
+  question.spec.tenant = spec.tenant;
+  question.spec.sampling.n = spec.sampling.n;
+  question.spec.arrival = spec.arrival;
+  question.spec.deadline = spec.deadline;
+  question.demand = demand;
+  question.answer = std::move(answer);
+  inbox_->Ask(std::move(question));
 }
 
 void Engine::Impl::SetPolicy(Policy policy) {
@@ -239,9 +268,11 @@ Engine::Engine(const EngineOptions& options, Backend* backend, const Tokenizer* 
 Engine::~Engine() = default;
 
 std::variant<QueueTicket, Refusal> Engine::TakeTicket(const TicketRequest& request) {
-  std::variant<TicketNumber, Refusal> place = impl_->entrance().Enter(request);
+  std::variant<EntranceTicket, Refusal> place = impl_->entrance().Enter(request);
   if (auto* refusal = std::get_if<Refusal>(&place)) return std::move(*refusal);
-  return QueueTicket(this, std::get<TicketNumber>(place), request);
+  const auto& ticket = std::get<EntranceTicket>(place);
+  if (ticket.replaced.has_value()) Cancel(*ticket.replaced);
+  return QueueTicket(this, ticket.number, request);
 }
 
 void Engine::Submit(QueueTicket ticket, TokenizedRequest request, std::shared_ptr<EventSink> sink) {
@@ -262,9 +293,14 @@ std::optional<LiveList> Engine::ListLive(const LiveFilter& filter, std::size_t m
   return impl_->ListLive(filter, most, patience);
 }
 
-std::variant<KvDemand, Refusal> Engine::EstimateDemand(ClassId service_class, std::int64_t prompt_tokens,
-                                                       std::int32_t n, const StoppingSpec& stopping) const {
-  return impl_->limits()->EstimateDemand(service_class, /*tenant=*/0, prompt_tokens, n, stopping);
+std::variant<KvDemand, Refusal> Engine::EstimateDemand(ClassId service_class, TenantId tenant,
+                                                       std::int64_t prompt_tokens, std::int32_t n,
+                                                       const StoppingSpec& stopping) const {
+  return impl_->limits()->EstimateDemand(service_class, tenant, prompt_tokens, n, stopping);
+}
+
+void Engine::Foresee(const GenerateSpec& spec, const KvDemand& demand, std::function<void(RequestOutlook)> answer) {
+  impl_->Foresee(spec, demand, std::move(answer));
 }
 
 void Engine::SetPolicy(Policy policy) { impl_->SetPolicy(std::move(policy)); }
@@ -281,6 +317,6 @@ bool Engine::serving() const { return impl_->serving(); }
 
 EngineSigns Engine::signs() const { return impl_->signs(); }
 
-EngineLoad Engine::load() const { return impl_->load(); }
+LoadSnapshot Engine::load() const { return impl_->load(); }
 
 }  // namespace berth

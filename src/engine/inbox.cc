@@ -10,6 +10,7 @@ void Mail::Clear() {
   cancelled.clear();
   stopped.clear();
   live_questions.clear();
+  questions.clear();
   policy.reset();
   drain_until.reset();
   steps_done = 0;
@@ -54,6 +55,17 @@ void Inbox::AskLive(std::shared_ptr<LiveQuestion> question) {
   arrived_.notify_one();
 }
 
+bool Inbox::Ask(Question question) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_ || mail_.questions.size() >= kMaxQuestions) return false;
+    mail_.questions.push_back(std::move(question));
+    unread_ = true;
+  }
+  arrived_.notify_one();
+  return true;
+}
+
 void Inbox::SetPolicy(Policy policy) {
   {
     const std::lock_guard lock(mutex_);
@@ -73,9 +85,11 @@ void Inbox::Drain(TimePoint until) {
 }
 
 void Inbox::NoteStepDone() {
+  const auto now = std::chrono::steady_clock::now();
   {
     const std::lock_guard lock(mutex_);
     ++mail_.steps_done;
+    mail_.last_step_done = now;
     unread_ = true;
   }
   arrived_.notify_one();

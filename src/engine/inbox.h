@@ -1,15 +1,21 @@
 // What waits for the engine's thread, and where that thread waits.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
+#include "admission/outlook.h"
 #include "berth/clock.h"
+#include "berth/kv.h"
 #include "berth/policy.h"
+#include "berth/request.h"
 #include "engine/live_list.h"
 #include "engine/live_request.h"
 #include "engine/ticket.h"
@@ -21,15 +27,25 @@ struct CancelNote {
   RefusalReason reason = RefusalReason::kCancelledByClient;
 };
 
+// What would become of a request that is not submitted; `answer` is called once on the engine's thread and must not
+// block. Where the engine ends before, it is dropped uncalled.
+struct Question {
+  GenerateSpec spec;  // class, tenant, n, arrival and deadline
+  KvDemand demand;
+  std::function<void(RequestOutlook)> answer;
+};
+
 // Taken whole, in one go.
 struct Mail {
   std::vector<std::unique_ptr<LiveRequest>> submitted;
   std::vector<CancelNote> cancelled;
   std::vector<ChoiceName> stopped;  // by a stop string
   std::vector<std::shared_ptr<LiveQuestion>> live_questions;
+  std::vector<Question> questions;
   std::optional<Policy> policy;  // the newest
   std::optional<TimePoint> drain_until;
   std::int64_t steps_done = 0;
+  std::chrono::steady_clock::time_point last_step_done;  // real time; of the last one, where there is any
   bool stop = false;
 
   // Keeps the memory.
@@ -40,12 +56,16 @@ struct Mail {
 // and by those who wait for an answer, who ask one question at a time.
 class Inbox {
  public:
+  static constexpr std::size_t kMaxQuestions = 64;
+
   // --- Any thread.
   // False after Drain: the request is left as it was.
   bool Submit(std::unique_ptr<LiveRequest>* request);
   void Cancel(CancelNote note);
   void StopChoice(ChoiceName choice);
   void AskLive(std::shared_ptr<LiveQuestion> question);
+  // False where kMaxQuestions wait already.
+  bool Ask(Question question);
   void SetPolicy(Policy policy);
   // No more requests; at `until` the rest must end. Of several calls the earliest `until` holds.
   void Drain(TimePoint until);

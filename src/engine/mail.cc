@@ -15,6 +15,11 @@ void StepLoop::OpenMail(TimePoint now) {
     const auto found = by_ticket_.find(ticket);
     if (found != by_ticket_.end()) admission_.Cancel(found->second->key, reason);
   }
+  for (const Question& question : mail_.questions) {
+    AdmissionRequest asked = Ask(question.spec, question.demand);
+    asked.key = next_key_;
+    question.answer(admission_.Foresee(asked, now));
+  }
   stops_.insert(stops_.end(), mail_.stopped.begin(), mail_.stopped.end());
   if (mail_.policy.has_value()) next_policy_ = std::move(mail_.policy);
   drain_until_ = mail_.drain_until;
@@ -22,25 +27,22 @@ void StepLoop::OpenMail(TimePoint now) {
 
 void StepLoop::Receive(std::unique_ptr<LiveRequest> request, TimePoint now) {
   request->key = next_key_++;
-  if (std::optional<Refusal> refusal = admission_.Submit(Ask(*request), now)) {
+  AdmissionRequest asked = Ask(request->facts->spec, request->facts->demand);
+  asked.key = request->key;
+  if (std::optional<Refusal> refusal = admission_.Submit(asked, now)) {
     changes_.push_back({request->facts->ticket, Entrance::Change::Kind::kEndedWaiting});
-    return SendEnd(request.get(), std::move(refusal), now);
+    return SendEnd(request.get(), std::move(refusal), /*let_in=*/false, now);
   }
   request->scheduled.key = request->key;
   scheduler_->Add(std::move(request->scheduled));
-  ++load_.queued_requests;
-  ++load_.classes[Index(request->service_class())].queued_requests;
   const ClassId c = request->service_class();
   if (admission_.waiting(c) + admission_.running(c) == 1) shared_.heartbeat->NoteProgress(Index(c), now);
   by_ticket_.emplace(request->facts->ticket, request.get());
   live_.emplace(request->key, std::move(request));
 }
 
-AdmissionRequest StepLoop::Ask(const LiveRequest& request) const {
-  const GenerateSpec& spec = request.facts->spec;
-  const KvDemand& demand = request.facts->demand;
+AdmissionRequest StepLoop::Ask(const GenerateSpec& spec, const KvDemand& demand) const {
   AdmissionRequest asked;
-  asked.key = request.key;
   asked.service_class = spec.service_class;
   asked.tenant = spec.tenant;
   asked.prompt_tokens = demand.prompt_tokens;
@@ -63,7 +65,6 @@ void StepLoop::AdoptPolicy(const Policy& policy, TimePoint now) {
   admission_.SetPolicy(policy);
   shared_.entrance->SetPolicy(policy);
   shared_.limits->SetPolicy(policy);
-  load_.classes.resize(policy.classes.size());
   shared_.heartbeat->NoteProgressOfAll(policy.classes.size(), now);
 }
 

@@ -28,8 +28,7 @@ StepLoop::StepLoop(const Options& options, const Policy& policy, Backend* backen
       pool_(backend->info().pool, static_cast<std::int32_t>(policy.classes.size())),
       admission_(backend->info().pool, policy),
       batch_(std::make_unique<OutputBatch>()) {
-  load_.classes.resize(policy.classes.size());
-  shared_.load->Write(load_);
+  TellLoad();
   shared_.heartbeat->NoteProgressOfAll(policy.classes.size(), clock->Now());
   shared_.heartbeat->Publish();
 }
@@ -69,11 +68,16 @@ std::optional<Duration> StepLoop::HowLongToWait() const {
 
 void StepLoop::Turn() {
   done_steps_ += mail_.steps_done;
-  if (in_flight_ != InFlight::kNothing && done_steps_ == submitted_steps_) Collect();
+  if (in_flight_ != InFlight::kNothing && done_steps_ == submitted_steps_) {
+    idle_since_ = mail_.last_step_done;
+    Collect();
+  }
   const TimePoint now = clock_->Now();
   OpenMail(now);
   const bool had_none = in_flight_ == InFlight::kNothing;
   if (had_none) Advance(now);
+  const bool goes_on = in_flight_ == InFlight::kNothing && !live_.empty() && progressed_;
+  if (!goes_on) idle_since_.reset();
   Settle();
   AnswerLiveQuestions(now);
   if (had_none && in_flight_ == InFlight::kStep) scheduler_->DraftStep();
@@ -96,6 +100,7 @@ void StepLoop::Collect() {
   }
   faulted_ = false;
   const TimePoint now = clock_->Now();
+  batch_->drawn_at = now;
   ReportPromptLogprobs();
   const std::span<const DrawnToken> drawn = scheduler_->ApplyStep(result_);
   ShareOutTime(now);
@@ -121,13 +126,25 @@ void StepLoop::ReportPromptLogprobs() {
 }
 
 void StepLoop::ShareOutTime(TimePoint now) {
-  for (const StepShare& part : scheduler_->shares()) {
-    LiveRequest& request = *live_.at(part.key);
+  const auto part_of_busy = [&](double share) { return std::chrono::duration_cast<Duration>(share * result_.busy); };
+  parts_.clear();
+  Duration left = result_.busy;
+  for (const StepShare& share : scheduler_->shares()) {
+    LiveRequest& request = *live_.at(share.key);
     shared_.heartbeat->NoteProgress(Index(request.service_class()), now);
-    UsageMeter& meter = request.meter;
-    meter.AddBusy(std::chrono::duration_cast<Duration>(part.share * result_.busy));
-    if (meter.preempted()) meter.SetRecomputedTokens(scheduler_->RecomputedTokens(part.key));
+    const bool is_last = parts_.size() + 1 == scheduler_->shares().size();
+    const Duration time = is_last ? left : std::min(left, part_of_busy(share.share));
+    left -= time;
+    request.meter.AddBusy(time);
+    if (request.meter.preempted()) request.meter.SetRecomputedTokens(scheduler_->RecomputedTokens(share.key));
+    parts_.push_back({.service_class = request.service_class(),
+                      .tenant = request.facts->spec.tenant,
+                      .phase = share.prefills ? StepPhase::kPrefill : StepPhase::kDecode,
+                      .time = time,
+                      .recompute_time = std::min(time, part_of_busy(share.recompute_share)),
+                      .recomputed_tokens = share.recomputed_tokens});
   }
+  ran_ = StepRan{.busy = result_.busy, .host_gap = host_gap_, .parts = parts_};
 }
 
 void StepLoop::TakeToken(const DrawnToken& drawn, TimePoint now) {
@@ -158,7 +175,9 @@ void StepLoop::Advance(TimePoint now) {
   const AdmissionPlan& plan = admission_.Plan(now, scheduler_->PredictStep(), *scheduler_);
   scheduler_->Commit(plan);
   const StepPlan& step = scheduler_->PlanStep(now);
-  for (const RequestKey key : scheduler_->hopeless()) admission_.Cancel(key, RefusalReason::kDeadlineInfeasible);
+  for (const HopelessRequest& r : scheduler_->hopeless()) {
+    admission_.EndInfeasible(r.key, now + r.predicted, r.computed_tokens);
+  }
   if (!step.empty()) Submit(step);
   if (in_flight_ == InFlight::kStep) shared_.heartbeat->StartStep(now, scheduler_->PredictPlannedStep());
 
@@ -170,7 +189,9 @@ void StepLoop::Advance(TimePoint now) {
   }
   if (running_.empty() && in_flight_ == InFlight::kNothing) ProbeIfDue();
   retry_after_.clear();
-  for (ClassId c = 0; c < std::ssize(load_.classes); ++c) retry_after_.push_back(admission_.RetryAfter(c));
+  for (ClassId c = 0; c < std::ssize(admission_.policy().classes); ++c) {
+    retry_after_.push_back(admission_.RetryAfter(c));
+  }
 }
 
 absl::Status StepLoop::SubmitToBackend(const StepPlan& plan) {
@@ -184,6 +205,8 @@ void StepLoop::Submit(const StepPlan& step) {
   const absl::Status status = SubmitToBackend(step);
   if (status.ok()) {
     in_flight_ = InFlight::kStep;
+    host_gap_.reset();
+    if (idle_since_.has_value()) host_gap_ = RealTime::now() - *idle_since_;
     return;
   }
   NoteFault(status);
@@ -215,9 +238,8 @@ void StepLoop::Settle() {
   if (!changes_.empty() || !retry_after_.empty()) shared_.entrance->Apply(changes_, retry_after_);
   changes_.clear();
   retry_after_.clear();
-  load_.held_blocks = pool_.live_blocks();
-  load_.reserved_blocks = pool_.live_blocks() + pool_.unspent_blocks();
-  shared_.load->Write(load_);
+  TellStep();
+  TellLoad();
   shared_.heartbeat->Publish();
   if (!batch_->empty()) batch_ = shared_.output->Post(std::move(batch_));
 }

@@ -14,6 +14,7 @@
 #include "berth/admission.h"
 #include "berth/backend.h"
 #include "berth/clock.h"
+#include "berth/metrics.h"
 #include "berth/policy.h"
 #include "berth/step.h"
 #include "engine/entrance.h"
@@ -43,6 +44,7 @@ class StepLoop {
     LoadBoard* load = nullptr;
     PublishedLimits* limits = nullptr;
     Heartbeat* heartbeat = nullptr;
+    MetricSink* metrics = nullptr;
   };
   struct Options {
     std::int32_t calibration_steps = 0;
@@ -71,7 +73,8 @@ class StepLoop {
   // mail.cc: what the other threads ask for.
   void OpenMail(TimePoint now);
   void Receive(std::unique_ptr<LiveRequest> request, TimePoint now);
-  AdmissionRequest Ask(const LiveRequest& request) const;
+  // All but the key.
+  AdmissionRequest Ask(const GenerateSpec& spec, const KvDemand& demand) const;
   void AdoptPolicy(const Policy& policy, TimePoint now);
   void ApplyStops(TimePoint now);
   bool AllChoicesStopped(const LiveRequest& request) const;
@@ -98,11 +101,15 @@ class StepLoop {
   void EndByPlan(const AdmissionPlan::Ending& ending, TimePoint now);
   void EndChoice(LiveRequest* request, std::int32_t choice, TimePoint now);
   void End(LiveRequest* request, std::optional<Refusal> refusal, TimePoint now);
-  void SendEnd(LiveRequest* request, std::optional<Refusal> refusal, TimePoint now);
+  void SendEnd(LiveRequest* request, std::optional<Refusal> refusal, bool let_in, TimePoint now);
   void EnterRunning(LiveRequest* request);
   void LeaveRunning(LiveRequest* request);
   OutputRecord& AddRecord(OutputRecord::Kind kind, LiveRequest* request);
   void Settle();
+
+  // tell.cc: what the metrics hear. All of it once the next step is submitted.
+  void TellStep();
+  void TellLoad();
 
   const Options options_;
   Backend* const backend_;
@@ -139,8 +146,16 @@ class StepLoop {
   std::unique_ptr<OutputBatch> batch_;
   std::vector<Entrance::Change> changes_;
   std::vector<Duration> retry_after_;  // by class, after a plan
-  EngineLoad load_;
-  std::vector<BlockId> released_;  // scratch
+  LoadSnapshot load_;
+  std::vector<std::int64_t> wanted_tokens_;  // by class: scratch
+  std::vector<BlockId> released_;            // scratch
+
+  // For the metrics. Real time: a step's end is when the backend said so.
+  std::optional<RealTime::time_point> idle_since_;  // the backend's last step ended, and nothing had to be waited for
+  std::optional<Duration> host_gap_;                // before the step in flight
+  std::optional<StepRan> ran_;                      // a step that is not told yet
+  std::vector<StepPart> parts_;                     // its parts
+  std::int64_t told_failed_swaps_ = 0;
 };
 
 }  // namespace berth

@@ -8,9 +8,12 @@
 #include <chrono>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "frontend/admin_service.h"
+#include "frontend/call_metadata.h"
 #include "frontend/listen_address.h"
+#include "frontend/tls_credentials.h"
 
 namespace berth {
 namespace {
@@ -49,6 +52,7 @@ class AdminServerImpl final : public AdminServer {
   AdminServerImpl(const AdminOptions& options, Engine* engine, const Clock* clock, const HealthMonitor* health,
                   AdminHooks hooks)
       : options_(options),
+        engine_(engine),
         unix_path_(options.listen_address.starts_with(kUnixPrefix)
                        ? options.listen_address.substr(sizeof(kUnixPrefix) - 1)
                        : std::string()),
@@ -67,7 +71,7 @@ class AdminServerImpl final : public AdminServer {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     int port = 0;
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(options_.listen_address, grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort(options_.listen_address, ListenerCredentials(), &port);
     builder.RegisterService(&service_);
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -85,17 +89,31 @@ class AdminServerImpl final : public AdminServer {
   }
 
   std::string address() const override { return address_; }
+  void SetTls(const TlsPem& tls) override {
+    if (tls_ != nullptr) tls_->Set(tls);
+  }
 
  private:
+  std::shared_ptr<grpc::ServerCredentials> ListenerCredentials() {
+    if (!unix_path_.empty() || options_.tls.certificate.empty()) return grpc::InsecureServerCredentials();
+    tls_ = std::make_shared<TlsCredentials>(options_.tls);
+    return tls_;
+  }
+
   // Who can open the socket's file is its owner, or root.
-  std::optional<Refusal> WhyNot(const grpc::CallbackServerContext&) const {
+  std::optional<Refusal> WhyNot(const grpc::CallbackServerContext& context) const {
     if (!unix_path_.empty()) return std::nullopt;
+    const CallHeaders headers = HeadersOf(context);
+    std::variant<Caller, Refusal> caller = options_.callers->Authenticate(headers.credentials, *engine_->policy());
+    if (const auto* known = std::get_if<Caller>(&caller); known != nullptr && known->admin) return std::nullopt;
     return AdminRequired();
   }
 
   const AdminOptions options_;
+  Engine* const engine_;
   const std::string unix_path_;  // empty = TCP
   AdminService service_;
+  std::shared_ptr<TlsCredentials> tls_;  // null = no TLS
   std::unique_ptr<grpc::Server> server_;
   std::optional<FileId> socket_;
   std::string address_;

@@ -6,19 +6,26 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/certificate.h"
 #include "berth/clock.h"
 #include "engine/engine.h"
 #include "frontend/admin_hooks.h"
 #include "frontend/health.h"
-#include "frontend/server.h"
+#include "frontend/identity.h"
 
 namespace berth {
 
 struct AdminOptions {
   // "unix:PATH", whose file only its owner may open, or HOST:PORT.
   std::string listen_address;
-  ServedModel model;
+  TlsPem tls;  // for TCP; without a certificate: no TLS
+  // Over TCP: who may call. Outlives the server.
+  Callers* callers = nullptr;
+  // What GetStatus tells.
+  std::string model_name;
+  std::string version;
   std::string backend;
+  std::int32_t block_tokens = 0;
   std::int64_t kv_bytes = 0;
 };
 
@@ -33,6 +40,8 @@ class AdminServer {
   virtual ~AdminServer() = default;
 
   virtual std::string address() const = 0;  // with the port really bound
+  // As GrpcServer's.
+  virtual void SetTls(const TlsPem& tls) = 0;
 };
 
 }  // namespace berth

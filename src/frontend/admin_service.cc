@@ -52,20 +52,6 @@ std::optional<Duration> IntervalOf(const v1::WatchStatusRequest& request) {
   return interval;
 }
 
-LoadSnapshot SnapshotOf(const EngineLoad& load, const KvPoolShape& pool, const Policy& policy) {
-  LoadSnapshot snapshot;
-  snapshot.free_blocks = pool.num_blocks - load.held_blocks;
-  snapshot.held_blocks = load.held_blocks;
-  snapshot.unspent_blocks = load.reserved_blocks - load.held_blocks;
-  snapshot.max_slots = policy.max_running_sequences;
-  for (const ClassLoad& c : load.classes) {
-    snapshot.classes.push_back({.running_requests = c.running_requests,
-                                .queued_requests = c.queued_requests,
-                                .parked_requests = c.parked_requests});
-  }
-  return snapshot;
-}
-
 void Refuse(const Refusal& refusal, grpc::CallbackServerContext* context, grpc::Status* status) {
   CallEnding ending = RefusedEnding(refusal, {});
   for (const auto& [key, value] : ending.trailers) context->AddTrailingMetadata(key, value);
@@ -114,7 +100,7 @@ AdminService::~AdminService() {
 
 v1::ServerStatus AdminService::Status() const {
   const std::shared_ptr<const Policy> policy = engine_->policy();
-  const LoadSnapshot load = SnapshotOf(engine_->load(), options_.model.pool, *policy);
+  const LoadSnapshot load = engine_->load();
   const TimePoint now = clock_->Now();
   v1::ServerStatus status;
   const auto wall = std::chrono::system_clock::now().time_since_epoch();
@@ -123,13 +109,13 @@ v1::ServerStatus AdminService::Status() const {
   status.mutable_time()->set_nanos(
       static_cast<std::int32_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(wall - seconds).count()));
   EncodeHealth(health_->Now(), &status);
-  status.set_version(BERTH_VERSION);
-  status.set_model(options_.model.name);
+  status.set_version(options_.version);
+  status.set_model(options_.model_name);
   status.set_backend(options_.backend);
   EncodeDuration(now - start_, status.mutable_uptime());
   status.set_policy_sha256(hooks_.policy_sha256());
   EncodeLoad(load, *policy, now, &status);
-  status.set_block_tokens(options_.model.pool.block_tokens);
+  status.set_block_tokens(options_.block_tokens);
   status.set_kv_bytes(options_.kv_bytes);
   for (v1::ClassStatus& c : *status.mutable_classes()) {
     if (const std::optional<ClassId> id = FindClass(*policy, c.name())) hooks_.add_slos(*id, &c);

@@ -31,9 +31,9 @@ std::optional<std::string> WhyStuck(const HealthFacts& facts, const HealthLimits
 
 // Something of the class runs, or its first request should: what it waits for is its own guarantee. What waits for room
 // that others have is no fault: a full server serves.
-bool ShouldGetOn(const ClassLoad& load) { return load.running_requests > 0; }
+bool ShouldGetOn(const ClassSnapshot& load) { return load.running_requests > 0 || load.guarantee_unmet; }
 
-bool Waits(const ClassLoad& load, const ClassPolicy& c) {
+bool Waits(const ClassSnapshot& load, const ClassPolicy& c) {
   return c.stop != ClassStop::kHold && load.queued_requests + load.parked_requests > 0;
 }
 

@@ -4,10 +4,12 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <memory>
 
 #include "frontend/health_service.h"
 #include "frontend/listen_address.h"
 #include "frontend/refusal_status.h"
+#include "frontend/tls_credentials.h"
 
 namespace berth {
 namespace {
@@ -44,12 +46,13 @@ class LoadingServerImpl final : public LoadingServer {
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
   }
 
-  absl::Status Serve(const std::string& listen_address) {
+  absl::Status Serve(const std::string& listen_address, const TlsPem& tls) {
     if (absl::Status listen = CheckListenAddress(listen_address); !listen.ok()) return listen;
     health_.Publish(ServicesOf(Health()));
     int port = 0;
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(listen_address, grpc::InsecureServerCredentials(), &port);
+    if (!tls.certificate.empty()) tls_ = std::make_shared<TlsCredentials>(tls);
+    builder.AddListeningPort(listen_address, tls_ != nullptr ? tls_ : grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&health_);
     builder.RegisterCallbackGenericService(&service_);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -67,15 +70,16 @@ class LoadingServerImpl final : public LoadingServer {
  private:
   HealthService health_;
   RefusingService service_;
+  std::shared_ptr<grpc::ServerCredentials> tls_;  // null = no TLS
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LoadingServer>> LoadingServer::Start(const std::string& listen_address) {
+absl::StatusOr<std::unique_ptr<LoadingServer>> LoadingServer::Start(const std::string& listen_address, const TlsPem& tls) {
   auto server = std::make_unique<LoadingServerImpl>();
-  if (absl::Status status = server->Serve(listen_address); !status.ok()) return status;
+  if (absl::Status status = server->Serve(listen_address, tls); !status.ok()) return status;
   return std::unique_ptr<LoadingServer>(std::move(server));
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/certificate.h"
 
 namespace berth {
 
@@ -12,8 +13,8 @@ namespace berth {
 // (liveness: SERVING). To be destroyed before the server that takes its place is started at the same address.
 class LoadingServer {
  public:
-  // Binds and serves. Fails with one line where the address is bad or in use.
-  static absl::StatusOr<std::unique_ptr<LoadingServer>> Start(const std::string& listen_address);
+  // Binds and serves. Fails with one line where the address is bad or in use. `tls` without a certificate: no TLS.
+  static absl::StatusOr<std::unique_ptr<LoadingServer>> Start(const std::string& listen_address, const TlsPem& tls);
   virtual ~LoadingServer() = default;
 
   virtual std::string address() const = 0;  // with the port really bound

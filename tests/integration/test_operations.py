@@ -145,6 +145,22 @@ class TestTheSocket:
         assert refused(on_grpc.GetStatus, admin_pb2.GetStatusRequest(), timeout=PATIENCE_S).code == grpc.StatusCode.UNIMPLEMENTED
 
 
+class TestOverTcp:
+    def test_a_key_marked_admin_opens_and_nothing_else_does(self, start, policy, tmp_path):
+        digests = {name: hashlib.sha256(f"{name}'s key".encode()).hexdigest() for name in ("root", "user")}
+        policy.write(more="tenants: {acme: {api_key_sha256: [{id: root, sha256: %(root)s, admin: true}, {id: user, sha256: %(user)s}]}}\n" % digests)
+        server = start("--admin", "127.0.0.1:0")
+        assert server.info["admin"].startswith("127.0.0.1:")
+        key = tmp_path / "key"
+        for name, code in (("root", 0), ("user", 1), ("nobody", 1)):
+            key.write_text(f"{name}'s key\n")
+            done = server.run("status", "--api-key-file", str(key))
+            assert done.returncode == code, (name, done.stderr)
+            assert ("(ADMIN_REQUIRED)" in done.stderr) == (code == 1)
+        refusal = refused(admin_of(server).Drain, admin_pb2.DrainRequest(), timeout=PATIENCE_S)
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.PERMISSION_DENIED, "ADMIN_REQUIRED")
+
+
 class TestStatus:
     def test_is_a_table_of_the_classes(self, start):
         server = start()

@@ -6,29 +6,20 @@
 #include <utility>
 
 #include "berth/v1/admin.grpc.pb.h"
-#include "cli/client/connect.h"
+#include "cli/client/call_status.h"
 
 namespace berth {
 namespace {
 
 constexpr char kRemedy[] = "give the server's server.admin with --admin, or start 'berth serve' there";
 
-std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const AdminClientOptions& options) {
-  if (options.root_certificates.empty() && options.certificate.empty()) return grpc::InsecureChannelCredentials();
-  grpc::SslCredentialsOptions ssl;
-  ssl.pem_root_certs = options.root_certificates;
-  ssl.pem_cert_chain = options.certificate;
-  ssl.pem_private_key = options.private_key;
-  return grpc::SslCredentials(ssl);
-}
-
 }  // namespace
 
 class AdminClient::Impl {
  public:
-  explicit Impl(AdminClientOptions options)
-      : options_(std::move(options)),
-        channel_(grpc::CreateChannel(options_.address, CredentialsOf(options_))),
+  explicit Impl(ConnectionOptions options)
+      : options_(WithRemedy(std::move(options))),
+        channel_(MakeChannel(options_)),
         stub_(v1::Admin::NewStub(channel_)) {}
 
   template <typename Request, typename Response>
@@ -38,10 +29,9 @@ class AdminClient::Impl {
     if (absl::Status connected = Connect(); !connected.ok()) return connected;
     grpc::ClientContext context;
     Prepare(&context);
-    context.set_deadline(std::chrono::system_clock::now() +
-                         std::chrono::duration_cast<std::chrono::system_clock::duration>(options_.call_timeout));
+    context.set_deadline(ToSystemTime(std::chrono::steady_clock::now() + kAdminCallTimeout));
     Response response;
-    if (absl::Status status = FromGrpc((stub_.get()->*method)(&context, request, &response)); !status.ok()) {
+    if (absl::Status status = ToStatus((stub_.get()->*method)(&context, request, &response)); !status.ok()) {
       return status;
     }
     return response;
@@ -64,23 +54,25 @@ class AdminClient::Impl {
       context.TryCancel();
       break;
     }
-    return FromGrpc(reader->Finish());
+    return ToStatus(reader->Finish());
   }
 
  private:
-  absl::Status Connect() {
-    return WaitUntilConnected(channel_.get(), options_.address, options_.connect_timeout, kRemedy);
+  static ConnectionOptions WithRemedy(ConnectionOptions options) {
+    options.remedy = kRemedy;
+    return options;
   }
+  absl::Status Connect() { return WaitUntilConnected(options_, kNoDeadline, channel_.get()); }
   void Prepare(grpc::ClientContext* context) const {
-    if (!options_.api_key.empty()) context->AddMetadata("authorization", "Bearer " + options_.api_key);
+    for (const auto& [key, value] : options_.metadata) context->AddMetadata(key, value);
   }
 
-  const AdminClientOptions options_;
+  const ConnectionOptions options_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Admin::Stub> stub_;
 };
 
-AdminClient::AdminClient(AdminClientOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+AdminClient::AdminClient(ConnectionOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 AdminClient::~AdminClient() = default;
 
 absl::StatusOr<v1::ServerStatus> AdminClient::GetStatus() {

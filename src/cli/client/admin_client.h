@@ -1,34 +1,26 @@
 // A client of berth.v1.Admin: what the operators' commands use.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <stop_token>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "berth/clock.h"
 #include "berth/v1/admin.pb.h"
+#include "cli/client/connection.h"
 
 namespace berth {
 
-struct AdminClientOptions {
-  std::string address;  // "unix:/path" or "127.0.0.1:9091"
-  std::string api_key;  // sent as a bearer token; empty = none
-  // PEM texts; any of them = TLS. Without a root the system's are trusted.
-  std::string root_certificates;
-  std::string certificate;
-  std::string private_key;
-  Duration connect_timeout = std::chrono::seconds(5);
-  Duration call_timeout = std::chrono::seconds(30);  // of all calls but Watch
-};
+inline constexpr Duration kAdminCallTimeout = std::chrono::seconds(30);  // of all calls but Watch
 
 // Not thread-safe. Errors are one line with the server's gRPC code; Unavailable where nobody answers.
 class AdminClient {
  public:
   // Connects at the first call.
-  explicit AdminClient(AdminClientOptions options);
+  explicit AdminClient(ConnectionOptions options);
   ~AdminClient();
 
   absl::StatusOr<v1::ServerStatus> GetStatus();

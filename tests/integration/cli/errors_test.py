@@ -57,6 +57,7 @@ ARGUMENTS = [
     (["generate", "--prompt", "a", "--block-tokens", "24"], "power of two"),
     (["generate", "--prompt", "a\nb", "--threads", "a\nb"], "--threads"),
     (["serve", "--max-queue", "-1"], "--max-queue"),
+    (["serve", "--log-format", "xml"], "json or text"),
     (["batch"], "FILE"),
     (["batch", "/absent/requests.jsonl"], "/absent/requests.jsonl"),
     (["batch", "/"], "directory"),
@@ -75,7 +76,7 @@ ARGUMENTS = [
     (["serve", "--drain-delay", "-1"], "--drain-delay"),
     (["status", "--admin", "nowhere"], "HOST:PORT"),
     (["status", "--watch", "--interval", "0"], "--interval"),
-    (["status", "--tls-cert", "a.pem"], "--tls-key"),
+    (["status", "--cert", "a.pem"], "--key"),
     (["status", "--api-key-file", "/absent/key"], "/absent/key"),
     (["requests", "--max", "1001"], "--max"),
     (["cancel"], "request id"),
@@ -172,7 +173,7 @@ class Outputs(CliTest):
                 ["generate", "--model", model, "--prompt", "a", "--max-tokens", "4", "--json"],
                 ["tokenize", "--model", model, "--text", "a"], ["detokenize", "--model", model, "--ids", "403"],
                 ["score", "--model", model, "--text", "Once upon"], ["inspect", model],
-                ["serve", "--model", model, "--grpc", "127.0.0.1:0", "--json"]]
+                ["serve", "--model", model, "--grpc", "127.0.0.1:0", "--ops", "127.0.0.1:0", "--json"]]
 
     def test_a_full_device_is_one_line_and_exit_code_2(self):
         for arguments in self.commands():

@@ -52,7 +52,7 @@ TEST_F(Shutdown, EndsTheRestOnceItsTimeIsOver) {
   EXPECT_EQ(running->failure(), RefusalReason::kDrainTimeout);
   EXPECT_EQ(queued->failure(), RefusalReason::kDrainTimeout);
   EXPECT_EQ(backend->steps(), 2);
-  EXPECT_EQ(engine->load().reserved_blocks, 0);
+  EXPECT_EQ(engine->load().reserved_blocks(), 0);
 }
 
 TEST_F(Shutdown, IsIdempotentAndTheShortestTimeoutHolds) {

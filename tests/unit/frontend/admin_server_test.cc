@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "../engine/engine_fixture.h"
+#include "base/sha256.h"
 #include "berth/v1/admin.grpc.pb.h"
 #include "cli/client/admin_client.h"
 #include "frontend/health_service.h"
@@ -35,8 +36,8 @@ using std::chrono::milliseconds;
 using std::chrono::minutes;
 using std::chrono::seconds;
 
-AdminClientOptions At(const std::string& address) {
-  AdminClientOptions options;
+ConnectionOptions At(const std::string& address) {
+  ConnectionOptions options;
   options.address = address;
   return options;
 }
@@ -86,12 +87,14 @@ class AdminServerTest : public EngineFixture {
 
   absl::Status Serve(const std::string& address) {
     if (engine == nullptr) StartEngine();
+    if (callers_ == nullptr) callers_ = std::make_unique<Callers>(Identity(), *engine->policy());
     if (monitor_ == nullptr) monitor_ = std::make_unique<HealthMonitor>(engine.get(), &clock);
     AdminOptions options;
     options.listen_address = address;
-    options.model.name = "tiny";
-    options.model.pool = backend->info().pool;
+    options.callers = callers_.get();
+    options.model_name = "tiny";
     options.backend = "fake";
+    options.block_tokens = backend->info().pool.block_tokens;
     auto server = AdminServer::Start(options, engine.get(), &clock, monitor_.get(), Hooks());
     if (!server.ok()) return server.status();
     admin_ = *std::move(server);
@@ -99,8 +102,17 @@ class AdminServerTest : public EngineFixture {
     return absl::OkStatus();
   }
 
+  // One key may administer, the other not.
+  static IdentityOptions Identity() {
+    IdentityOptions options;
+    options.api_keys.push_back({"root", Sha256Hex("admin's key"), "default", /*admin=*/true});
+    options.api_keys.push_back({"user", Sha256Hex("user's key"), "default", /*admin=*/false});
+    return options;
+  }
+
   std::string folder_;
   std::string drained_;
+  std::unique_ptr<Callers> callers_;
   std::unique_ptr<HealthMonitor> monitor_;
   std::unique_ptr<AdminServer> admin_;
   std::unique_ptr<AdminClient> client_;
@@ -144,6 +156,20 @@ TEST_F(AdminServerTest, OverTcpNobodyIsAnAdminWithoutACredential) {
     EXPECT_NE(answer.message().find("(ADMIN_REQUIRED)"), std::string::npos) << answer;
   }
   EXPECT_EQ(drained_, "");
+}
+
+TEST_F(AdminServerTest, OverTcpAKeyThatIsMarkedAdminOpens) {
+  ASSERT_EQ(Serve("127.0.0.1:0"), absl::OkStatus());
+  for (const auto& [key, opens] : {std::pair("admin's key", true), {"user's key", false}, {"nobody's", false}}) {
+    ConnectionOptions options = At(admin_->address());
+    options.metadata.emplace_back("authorization", std::string("Bearer ") + key);
+    AdminClient client(options);
+    const absl::Status status = client.GetStatus().status();
+    EXPECT_EQ(status.ok(), opens) << key << ": " << status;
+    if (!opens) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;
+    }
+  }
 }
 
 TEST_F(AdminServerTest, TheStatusTellsServerPoolAndClasses) {
@@ -266,7 +292,7 @@ TEST_F(AdminServerTest, WhatIsNotTheEnginesIsHandedOnAndItsErrorsAreStatuses) {
 }
 
 TEST(LoadingServerTest, RefusesEveryCallAndTellsHealth) {
-  auto server = LoadingServer::Start("127.0.0.1:0");
+  auto server = LoadingServer::Start("127.0.0.1:0", TlsPem());
   ASSERT_TRUE(server.ok()) << server.status();
   const std::string address = (*server)->address();
   AdminClient client(At(address));
@@ -285,7 +311,7 @@ TEST(LoadingServerTest, RefusesEveryCallAndTellsHealth) {
     EXPECT_EQ(response.status() == HealthCheckResponse::SERVING, std::string(name) == "liveness");
   }
   server->reset();
-  EXPECT_TRUE(LoadingServer::Start(address).ok()) << "the port is free at once";
+  EXPECT_TRUE(LoadingServer::Start(address, TlsPem()).ok()) << "the port is free at once";
 }
 
 // The health service alone, behind a server of its own.

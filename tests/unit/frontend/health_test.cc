@@ -50,8 +50,10 @@ TEST_F(HealthTest, AnIdleServerServesHoweverLongItHasBeenIdle) {
 }
 
 TEST_F(HealthTest, AFullServerServes) {
-  facts_.load.classes[0] = {.running_requests = 64, .queued_requests = 10'000};
-  facts_.load.classes[1] = {.queued_requests = 10'000, .parked_requests = 5};
+  facts_.load.classes[0].running_requests = 64;
+  facts_.load.classes[0].queued_requests = 10'000;
+  facts_.load.classes[1].queued_requests = 10'000;
+  facts_.load.classes[1].parked_requests = 5;
   // Nothing of iron gets on, as gold has it all.
   Stall(1, hours(1));
   for (const auto& [name, serves] : Services()) EXPECT_TRUE(serves) << name;
@@ -135,6 +137,16 @@ TEST_F(HealthTest, AClassWhoseRequestsRunAndDoNotGetOnDoesNotServeAndTheServerDo
   EXPECT_TRUE(Judge().ready());
   EXPECT_TRUE(Services().at("berth.class.gold"));
   EXPECT_FALSE(Services().at("berth.class.iron"));
+}
+
+TEST_F(HealthTest, AClassWhoseGuaranteeIsNotMetForTooLongDoesNotServe) {
+  facts_.load.classes[0].running_requests = 1;
+  facts_.load.classes[1].queued_requests = 1;
+  Stall(1, kTooLong);
+  EXPECT_TRUE(Services().at("berth.class.iron")) << "it waits for room that is not its own";
+  facts_.load.classes[1].guarantee_unmet = true;
+  EXPECT_FALSE(Services().at("berth.class.iron"));
+  EXPECT_TRUE(Judge().ready());
 }
 
 TEST_F(HealthTest, AClassThatIsGoneIsNotKnown) {
