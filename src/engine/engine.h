@@ -63,7 +63,7 @@ class Engine {
   ~Engine();
 
   // A place in the class's queue, and the request id with it; or why not, in the order in which EntryDesk checks.
-  // Atomic: however many arrive at once, no bound is exceeded.
+  // Atomic: however many arrive at once, no bound is exceeded. A request that it replaces is cancelled as by Cancel.
   std::variant<QueueTicket, Refusal> TakeTicket(const TicketRequest& request);
 
   // Hands the request over. The verdict is its first event: Admitted once it starts, or Failed with nothing before it.

@@ -1,12 +1,16 @@
 #include "frontend/inference_service.h"
 
 #include <grpc/grpc.h>
+#include <grpc/grpc_security_constants.h>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "base/check.h"
 #include "frontend/load_report.h"
@@ -63,6 +67,29 @@ TimePoint DeadlineOf(const grpc::CallbackServerContext& context, TimePoint now) 
   if (deadline == std::chrono::system_clock::time_point::max()) return kNoDeadline;
   const auto left = deadline - std::chrono::system_clock::now();
   return left > std::chrono::hours(24 * 365) ? kNoDeadline : now + left;
+}
+
+// The tenant that a message names.
+std::string_view TenantField(const v1::GenerateRequest& request) { return request.tenant(); }
+std::string_view TenantField(const v1::EstimateDemandRequest& request) { return request.request().tenant(); }
+std::string_view TenantField(const google::protobuf::Message&) { return {}; }
+
+std::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
+
+// The views live as long as the context.
+CallHeaders HeadersOf(const grpc::CallbackServerContext& context) {
+  std::vector<MetadataEntry> metadata;
+  metadata.reserve(context.client_metadata().size());
+  for (const auto& [key, value] : context.client_metadata()) metadata.emplace_back(View(key), View(value));
+  CallHeaders headers = ReadCallHeaders(metadata);
+  const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
+  if (peer == nullptr) return headers;
+  for (const char* const property : {GRPC_X509_SUBJECT_PROPERTY_NAME, GRPC_PEER_URI_PROPERTY_NAME}) {
+    for (const grpc::string_ref& value : peer->FindPropertyValues(property)) {
+      headers.credentials.subjects.push_back(View(value));
+    }
+  }
+  return headers;
 }
 
 // What both reactors of Generate do. Made by the handler, freed by OnDone, which gRPC calls when Finish is through and
@@ -161,36 +188,57 @@ class StreamReactor final : public GenerateReactor<grpc::ServerWriteReactor<grpc
 InferenceService::InferenceService(const FrontendParts& parts, const FrontendOptions& options, CallRegistry* registry)
     : parts_(parts), options_(options), registry_(registry) {}
 
+std::optional<Refusal> InferenceService::Receive(const grpc::CallbackServerContext& context, CallContext* call) const {
+  call->arrival = parts_.clock->Now();
+  call->policy = parts_.engine->policy();
+  call->headers = HeadersOf(context);
+  if (draining_) return DrainingRefusal();
+  std::variant<Caller, Refusal> caller = parts_.callers->Authenticate(call->headers.credentials, *call->policy);
+  if (auto* refused = std::get_if<Refusal>(&caller)) return std::move(*refused);
+  call->caller = std::move(std::get<Caller>(caller));
+  return std::nullopt;
+}
+
+template <typename Request>
+std::optional<Refusal> InferenceService::ParseAndResolve(const grpc::ByteBuffer& bytes, Request* request,
+                                                         CallContext* call) const {
+  if (!Parse(bytes, request)) return Malformed(*request);
+  const auto& [first, second, third] = call->headers.tenants;
+  const std::array<TenantClaim, 4> claims = {TenantClaim{"tenant", TenantField(*request)}, first, second, third};
+  if (std::optional<Refusal> refused = parts_.callers->ResolveTenant(claims, *call->policy, &call->caller)) {
+    return refused;
+  }
+  return call->headers.fault;
+}
+
 template <typename CallType, typename Reactor>
 void InferenceService::StartGenerate(const grpc::ByteBuffer& bytes, Reactor* reactor) {
-  const TimePoint arrival = parts_.clock->Now();
+  CallContext context;
   v1::GenerateRequest request;
-  const bool parsed = Parse(bytes, &request);
+  std::optional<Refusal> refused = Receive(*reactor->context(), &context);
+  if (!refused) refused = ParseAndResolve(bytes, &request, &context);
+  context.deadline = DeadlineOf(*reactor->context(), context.arrival);
   std::string request_id = parts_.codec->ResolveRequestId(request);
-  const std::shared_ptr<const Policy> policy = parts_.engine->policy();
   std::variant<GenerateSpec, Refusal> decoded;
-  if (draining_) {
-    decoded = DrainingRefusal();
-  } else if (!parsed) {
-    decoded = Malformed(request);
+  if (refused) {
+    decoded = *std::move(refused);
   } else {
-    decoded = parts_.codec->Decode(std::move(request), request_id, arrival, DeadlineOf(*reactor->context(), arrival),
-                                   *policy);
+    decoded = parts_.codec->Decode(std::move(request), request_id, context);
   }
 
   auto* spec = std::get_if<GenerateSpec>(&decoded);
   CallNames names;
   names.request_id = std::move(request_id);
   if (spec != nullptr) {
-    names.service_class = policy->classes[static_cast<std::size_t>(spec->service_class)].name;
-    names.tenant = policy->tenants[static_cast<std::size_t>(spec->tenant)].name;
+    names.service_class = context.policy->classes[static_cast<std::size_t>(spec->service_class)].name;
+    names.tenant = context.caller.tenant_name;
     names.trace_id = spec->trace_id;
   }
   const EventEncoder encoder(parts_.tokenizer, spec != nullptr ? spec->output : OutputSpec(), names.service_class);
   auto call = std::make_shared<CallType>(parts_.clock, encoder, std::move(names), reactor);
   reactor->SetCall(call);
   if (spec == nullptr) return call->OnEvent(Failed{std::move(std::get<Refusal>(decoded)), {}});
-  reactor->SetSubmission(Submission::Start(parts_, std::move(*spec), call));
+  reactor->SetSubmission(Submission::Start(parts_, std::move(*spec), context.headers.is_retry, call));
 }
 
 grpc::ServerUnaryReactor* InferenceService::Generate(grpc::CallbackServerContext* context,
@@ -222,13 +270,14 @@ grpc::ServerUnaryReactor* InferenceService::RunOnPool(grpc::CallbackServerContex
     finish(nullptr, RefusedEnding(refusal, names));
   };
   auto request = std::make_shared<Request>();
-  if (draining_) {
-    refuse(DrainingRefusal());
-  } else if (!Parse(bytes, request.get())) {
-    refuse(Malformed(*request));
-  } else if (!parts_.pool->TryPost([context, request, handle = std::move(handle), finish, refuse] {
+  auto call = std::make_shared<CallContext>();
+  std::optional<Refusal> refused = Receive(*context, call.get());
+  if (!refused) refused = ParseAndResolve(bytes, request.get(), call.get());
+  if (refused) {
+    refuse(*refused);
+  } else if (!parts_.pool->TryPost([context, request, call, handle = std::move(handle), finish, refuse] {
                if (context->IsCancelled()) return finish(nullptr, {grpc::Status::CANCELLED, {}});
-               auto result = handle(std::move(*request));
+               auto result = handle(std::move(*request), *call);
                if (const auto* refusal = std::get_if<Refusal>(&result)) return refuse(*refusal);
                finish(&std::get<0>(result), {});
              })) {
@@ -244,30 +293,31 @@ grpc::ServerUnaryReactor* InferenceService::RunOnPool(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* InferenceService::EstimateDemand(grpc::CallbackServerContext* context,
                                                            const grpc::ByteBuffer* request,
                                                            grpc::ByteBuffer* response) {
-  return RunOnPool<v1::EstimateDemandRequest>(context, *request, response, [this](v1::EstimateDemandRequest&& message) {
-    return berth::EstimateDemand(parts_, options_.model, std::move(message));
-  });
+  return RunOnPool<v1::EstimateDemandRequest>(
+      context, *request, response, [this](v1::EstimateDemandRequest&& message, const CallContext& call) {
+        return berth::EstimateDemand(parts_, options_.model, std::move(message), call);
+      });
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  return RunOnPool<v1::TokenizeRequest>(context, *request, response, [this](const v1::TokenizeRequest& message) {
-    return berth::Tokenize(parts_, message);
-  });
+  return RunOnPool<v1::TokenizeRequest>(
+      context, *request, response,
+      [this](const v1::TokenizeRequest& message, const CallContext&) { return berth::Tokenize(parts_, message); });
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  return RunOnPool<v1::DetokenizeRequest>(context, *request, response, [this](const v1::DetokenizeRequest& message) {
-    return berth::Detokenize(parts_, message);
-  });
+  return RunOnPool<v1::DetokenizeRequest>(
+      context, *request, response,
+      [this](const v1::DetokenizeRequest& message, const CallContext&) { return berth::Detokenize(parts_, message); });
 }
 
 grpc::ServerUnaryReactor* InferenceService::GetModelInfo(grpc::CallbackServerContext* context,
                                                          const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
   return RunOnPool<v1::GetModelInfoRequest>(
-      context, *request, response, [this](const v1::GetModelInfoRequest& message) {
-        return berth::GetModelInfo(parts_, options_, parts_.engine->policy()->default_tenant, message);
+      context, *request, response, [this](const v1::GetModelInfoRequest& message, const CallContext& call) {
+        return berth::GetModelInfo(parts_, options_, call.caller.tenant, message);
       });
 }
 

@@ -79,10 +79,11 @@ bool MayUse(const TenantPolicy& tenant, ClassId c) {
 }  // namespace
 
 std::variant<v1::EstimateDemandResponse, Refusal> EstimateDemand(const FrontendParts& parts, const ServedModel& model,
-                                                                 v1::EstimateDemandRequest&& request) {
+                                                                 v1::EstimateDemandRequest&& request,
+                                                                 const CallContext& context) {
   const std::string request_id = parts.codec->ResolveRequestId(request.request());
-  std::variant<GenerateSpec, Refusal> decoded = parts.codec->Decode(
-      std::move(*request.mutable_request()), request_id, parts.clock->Now(), kNoDeadline, *parts.engine->policy());
+  std::variant<GenerateSpec, Refusal> decoded =
+      parts.codec->Decode(std::move(*request.mutable_request()), request_id, context);
   if (auto* refused = std::get_if<Refusal>(&decoded)) return std::move(*refused);
   const GenerateSpec& spec = std::get<GenerateSpec>(decoded);
 
