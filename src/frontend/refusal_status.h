@@ -20,10 +20,10 @@ struct CallEnding {
 
 // Whose call it is; empty where that is not known.
 struct CallNames {
-  std::string request_id;
-  std::string service_class;
-  std::string tenant;
-  std::string trace_id;
+  std::string request_id = {};
+  std::string service_class = {};
+  std::string tenant = {};
+  std::string trace_id = {};
 };
 
 // What a newcomer gets once the server has begun to shut down.

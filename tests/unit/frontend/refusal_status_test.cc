@@ -89,7 +89,7 @@ TEST(RefusalStatusTest, EveryReasonHasItsDocumentedCode) {
     ASSERT_TRUE(info.has_value());
     EXPECT_EQ(info->reason(), RefusalReasonName(reason));
     EXPECT_EQ(info->domain(), "berth");
-    EXPECT_EQ(Find<google::rpc::RequestInfo>(details)->request_id(), kCall);
+    EXPECT_EQ(Find<google::rpc::RequestInfo>(details)->request_id(), "r1");
   }
 }
 
@@ -202,6 +202,12 @@ TEST(RefusalStatusTest, ARetryThatHelpsIsToldTwiceAndSpread) {
     EXPECT_LE(seconds, 3.0);
     EXPECT_NEAR(std::stod(Pushback(ending)), seconds * 1000.0, 1.0);
   }
+}
+
+TEST(RefusalStatusTest, NobodyIsCalledBackWithinMilliseconds) {
+  Refusal refusal = Make(RefusalReason::kKvCapacityExhausted);
+  refusal.retry_after = std::chrono::microseconds(10);
+  EXPECT_GE(std::stoi(Pushback(RefusedEnding(refusal, kCall))), 100);
 }
 
 TEST(RefusalStatusTest, WhereARetryCannotHelpClientsAreToldNotTo) {
