@@ -32,8 +32,8 @@ std::optional<Refusal> JudgeClass(const Policy& policy, ClassId c, TenantId tena
   const std::string& name = policy.classes[Index(c)].name;
   const TenantPolicy& asking = policy.tenants[Index(tenant)];
   if (asking.classes.has_value() && std::ranges::find(*asking.classes, c) == asking.classes->end()) {
-    return FieldRefusal(RefusalReason::kClassNotAllowed,
-                        "tenant '" + asking.name + "' may not use class '" + name + "'", "service_class");
+    return FieldRefusal(RefusalReason::kClassNotAllowed, NamedTenant(asking) + " may not use class '" + name + "'",
+                        "service_class");
   }
   if (policy.classes[Index(c)].stop == ClassStop::kNone) return std::nullopt;
   return FieldRefusal(RefusalReason::kClassOnHold,

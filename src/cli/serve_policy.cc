@@ -89,6 +89,7 @@ ServedPolicy::ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags,
                            std::atomic<Duration>* drain_timeout)
     : runtime_(runtime),
       server_(server),
+      tls_(file.config.server.tls.pem),
       drain_timeout_(drain_timeout),
       watch_(file.config.reload == ReloadMode::kWatch),
       reloader_(
@@ -111,7 +112,15 @@ absl::Status ServedPolicy::Apply(const ServerConfig& config, const Policy& polic
   runtime_->engine->SetPolicy(next);
   AwaitAdoption(*runtime_->engine, running);
   callers.SetIdentity(IdentityOf(config));
-  server_->SetTls(config.server.tls.pem);
+  if (const TlsPem& tls = config.server.tls.pem; tls != tls_) {
+    server_->SetTls(tls);
+    tls_ = tls;
+    const absl::StatusOr<std::vector<CertificateFacts>> chain = ReadCertificates(tls.certificate);
+    if (chain.ok()) {
+      spdlog::info("TLS: new connections get the certificate of {}, valid until {}", OneLine(chain->front().subject),
+                   FormatUtc(chain->front().not_after));
+    }
+  }
   *drain_timeout_ = config.server.drain_timeout;
   return absl::OkStatus();
 }

@@ -41,6 +41,7 @@ class ServedPolicy {
 
   Runtime* const runtime_;
   GrpcServer* const server_;
+  TlsPem tls_;  // the server's now; touched by reloads alone
   std::atomic<Duration>* const drain_timeout_;
   const bool watch_;
   PolicyReloader reloader_;  // last: its thread uses the rest

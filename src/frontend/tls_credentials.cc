@@ -41,8 +41,9 @@ grpc_ssl_certificate_config_reload_status TlsCredentials::Fetch(void* self,
   const std::lock_guard lock(tls->mutex_);
   if (!std::exchange(tls->fresh_, false)) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
   const grpc_ssl_pem_key_cert_pair pair = {tls->pem_.key.c_str(), tls->pem_.certificate.c_str()};
-  const char* const client_ca = tls->pem_.client_ca.empty() ? nullptr : tls->pem_.client_ca.c_str();
-  *config = grpc_ssl_server_certificate_config_create(client_ca, &pair, 1);
+  // gRPC 1.51 wants roots also where it asks for no client certificate, and uses them for nothing then.
+  const std::string& roots = tls->pem_.client_ca.empty() ? tls->pem_.certificate : tls->pem_.client_ca;
+  *config = grpc_ssl_server_certificate_config_create(roots.c_str(), &pair, 1);
   return *config != nullptr ? GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW : GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL;
 }
 

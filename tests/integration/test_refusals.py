@@ -92,14 +92,6 @@ def test_a_field_out_of_bounds_is_named(server, field, request_):
         assert refusal.trailers["grpc-retry-pushback-ms"] == "-1"
 
 
-def test_what_is_not_served_yet_is_unimplemented_and_not_ignored(server):
-    refusal = refused(server.generate, request_with(tenant="acme"))
-    assert refusal.code == Code.UNIMPLEMENTED
-    assert refusal.reason == "UNIMPLEMENTED"
-    assert refusal.fields == ["tenant"]
-    assert server.generate(request_with(tenant="default", stopping=pb.Stopping(max_output_tokens=1))).choices
-
-
 def test_an_unknown_class_is_refused_with_those_there_are(server):
     refusal = refused(server.generate, request_with(service_class="first"))
     assert refusal.code == Code.INVALID_ARGUMENT
