@@ -48,10 +48,6 @@ std::uint64_t Random64(std::random_device& device) {
   return (static_cast<std::uint64_t>(device()) << 32U) | static_cast<std::uint64_t>(device());
 }
 
-bool IsPrintableAscii(const std::string& text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c <= 0x7E; });
-}
-
 // Longer than anyone waits, and far from overflowing nanoseconds.
 constexpr std::int64_t kForeverSeconds = 1'000'000'000;
 

@@ -11,9 +11,11 @@ namespace berth {
 namespace {
 
 constexpr std::string_view kBearer = "Bearer ";
-constexpr char kOther[] = "other";
+constexpr std::size_t kMaxTenantNameBytes = 128;
 
 std::size_t Index(TenantId tenant) { return static_cast<std::size_t>(tenant); }
+
+bool IsTenantName(std::string_view name) { return name.size() <= kMaxTenantNameBytes && IsPrintableAscii(name); }
 
 Refusal Unauthenticated(RefusalReason reason, std::string message) {
   Refusal refusal;
@@ -127,7 +129,7 @@ TenantDirectory::TenantDirectory(const Policy& policy, Listener listener) : list
 }
 
 TenantId TenantDirectory::OtherLocked() const {
-  const auto other = places_.find(kOther);
+  const auto other = places_.find(kOtherTenant);
   return other != places_.end() ? other->second : policy_.default_tenant;
 }
 
@@ -223,8 +225,8 @@ std::optional<Refusal> Callers::ResolveTenant(std::span<const TenantClaim> claim
       Refusal refusal;
       refusal.reason = RefusalReason::kTenantMismatch;
       refusal.message =
-          absl::StrCat(claim.source, " names tenant '", std::string(CutAtCharacter(claim.name, 128)),
-                       "', but the call's credential speaks for '", caller->tenant_name, "': leave the name out");
+          absl::StrCat(claim.source, " names ", IsTenantName(claim.name) ? std::string(claim.name) : "another tenant",
+                       ", but the call's credential speaks for ", caller->tenant_name, ": leave the name out");
       refusal.field = claim.source;
       return refusal;
     }
@@ -235,7 +237,8 @@ std::optional<Refusal> Callers::ResolveTenant(std::span<const TenantClaim> claim
   if (!IsTenantName(claim->name)) {
     Refusal refusal;
     refusal.reason = RefusalReason::kInvalidRequest;
-    refusal.message = absl::StrCat(claim->source, " ", kTenantNameRule);
+    refusal.message = absl::StrCat(claim->source, " is no tenant's name: at most ", kMaxTenantNameBytes,
+                                   " printable ASCII characters are taken");
     refusal.field = claim->source;
     return refusal;
   }
