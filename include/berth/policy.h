@@ -72,9 +72,6 @@ struct TenantPolicy {
   double burst_tokens = 0.0;
 };
 
-// What all tenants that are not listed and have no place of their own are together.
-inline constexpr char kOtherTenant[] = "other";
-
 struct Policy {
   std::vector<ClassPolicy> classes;
   std::vector<TenantPolicy> tenants;

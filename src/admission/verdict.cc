@@ -11,12 +11,6 @@
 #include "base/planted_bug.h"
 
 namespace berth {
-namespace {
-
-std::int64_t Milliseconds(Duration d) { return std::chrono::duration_cast<std::chrono::milliseconds>(d).count(); }
-
-}  // namespace
-
 std::optional<Refusal> Admission::Submit(const AdmissionRequest& request, TimePoint now) {
   const ClassId c = request.service_class;
   if (auto refusal = Judge(request, now)) return refusal;
@@ -199,8 +193,7 @@ std::optional<Refusal> Admission::JudgeDeadline(const AdmissionRequest& request,
   if (request.deadline == kNoDeadline) return std::nullopt;
   const Duration remaining = request.deadline - now;
   Refusal refusal;
-  refusal.limit_name = "remaining_ms";
-  refusal.limit = Milliseconds(remaining);
+  refusal.remaining = remaining;
   if (remaining <= Duration(0)) {
     refusal.reason = RefusalReason::kDeadlineExceeded;
     refusal.message = "the request's deadline has passed";
@@ -213,7 +206,7 @@ std::optional<Refusal> Admission::JudgeDeadline(const AdmissionRequest& request,
   if (predicted <= remaining) return std::nullopt;
   refusal.reason = RefusalReason::kDeadlineInfeasible;
   refusal.message = "the request could not be useful before its deadline; allow more time or ask for less";
-  refusal.asked = Milliseconds(predicted);
+  refusal.predicted = predicted;
   return refusal;
 }
 

@@ -7,6 +7,9 @@
 
 namespace berth {
 
+// What all tenants that are not listed and have no place of their own are together.
+inline constexpr char kOtherTenant[] = "other";
+
 // Adds places for so many tenants that are not listed, without a name, and behind them kOtherTenant; all have the
 // limits of the default tenant. None for `count` 0. Once, before a policy runs: CarryOver keeps them.
 void AddSpareTenants(std::int32_t count, Policy* policy);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "config/carry_over.h"
 #include "config/suggestions.h"
 
 namespace berth {

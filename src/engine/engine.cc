@@ -55,6 +55,7 @@ class Engine::Impl final : public OutputListener {
   void Cancel(TicketNumber ticket) {
     if (entrance_.MarkCancelled(ticket)) inbox_->Cancel(ticket);
   }
+  void Foresee(const GenerateSpec& spec, const KvDemand& demand, std::function<void(RequestOutlook)> answer);
   void SetPolicy(Policy policy);
   void Shutdown(Duration timeout);
   bool serving() const { return !loop_.faulted() && !entrance_.draining(); }
@@ -174,6 +175,26 @@ void Engine::Impl::Refuse(TicketNumber ticket, std::unique_ptr<LiveRequest> requ
   output_.Post(std::move(batch));
 }
 
+void Engine::Impl::Foresee(const GenerateSpec& spec, const KvDemand& demand,
+                           std::function<void(RequestOutlook)> answer) {
+  if (std::optional<Refusal> refusal = entrance_.Judge({.request_id = spec.request_id,
+                                                        .service_class = spec.service_class,
+                                                        .tenant = spec.tenant,
+                                                        .n = spec.sampling.n,
+                                                        .least_prompt_tokens = demand.prompt_tokens})) {
+    return answer({RequestOutlook::Kind::kRefused, {}, std::move(refusal)});
+  }
+  Question question;
+  question.spec.service_class = spec.service_class;
+  question.spec.tenant = spec.tenant;
+  question.spec.sampling.n = spec.sampling.n;
+  question.spec.arrival = spec.arrival;
+  question.spec.deadline = spec.deadline;
+  question.demand = demand;
+  question.answer = std::move(answer);
+  inbox_->Ask(std::move(question));
+}
+
 void Engine::Impl::SetPolicy(Policy policy) {
   BERTH_CHECK(ValidatePolicy(policy, backend_->info().pool).ok());
   BERTH_CHECK(policy.max_batched_tokens <= backend_->info().max_step_tokens);
@@ -223,9 +244,14 @@ void Engine::Submit(QueueTicket ticket, TokenizedRequest request, std::shared_pt
 
 void Engine::Cancel(TicketNumber ticket) { impl_->Cancel(ticket); }
 
-std::variant<KvDemand, Refusal> Engine::EstimateDemand(ClassId service_class, std::int64_t prompt_tokens,
-                                                       std::int32_t n, const StoppingSpec& stopping) const {
-  return impl_->limits()->EstimateDemand(service_class, /*tenant=*/0, prompt_tokens, n, stopping);
+std::variant<KvDemand, Refusal> Engine::EstimateDemand(ClassId service_class, TenantId tenant,
+                                                       std::int64_t prompt_tokens, std::int32_t n,
+                                                       const StoppingSpec& stopping) const {
+  return impl_->limits()->EstimateDemand(service_class, tenant, prompt_tokens, n, stopping);
+}
+
+void Engine::Foresee(const GenerateSpec& spec, const KvDemand& demand, std::function<void(RequestOutlook)> answer) {
+  impl_->Foresee(spec, demand, std::move(answer));
 }
 
 void Engine::SetPolicy(Policy policy) { impl_->SetPolicy(std::move(policy)); }

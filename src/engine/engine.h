@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <variant>
 
+#include "admission/outlook.h"
 #include "berth/admission.h"
 #include "berth/backend.h"
 #include "berth/clock.h"
@@ -76,9 +78,14 @@ class Engine {
 
   // What would be reserved for a prompt of so many tokens, with max_output_tokens resolved (a default is cut to what
   // context and class leave, an asked one is refused); or what no waiting could change, such as REQUEST_TOO_LARGE.
-  // REQUIRES: the class is one of policy(), and n ≥ 1.
-  std::variant<KvDemand, Refusal> EstimateDemand(ClassId service_class, std::int64_t prompt_tokens, std::int32_t n,
-                                                 const StoppingSpec& stopping) const;
+  // REQUIRES: class and tenant are of policy(), and n ≥ 1.
+  std::variant<KvDemand, Refusal> EstimateDemand(ClassId service_class, TenantId tenant, std::int64_t prompt_tokens,
+                                                 std::int32_t n, const StoppingSpec& stopping) const;
+
+  // What would become of the request, were it submitted now; nothing is reserved. `answer` is called once, here or on
+  // the engine's thread, and must not block; never where too many such questions wait or the engine ends. Class and
+  // tenant must be of policy(), `demand` what EstimateDemand gave.
+  void Foresee(const GenerateSpec& spec, const KvDemand& demand, std::function<void(RequestOutlook)> answer);
 
   // Takes effect between two steps. REQUIRES: valid for the backend's pool, no larger step than the backend takes;
   // classes and tenants keep their index, those that are gone are marked removed.

@@ -12,6 +12,15 @@ namespace {
 // However soon a place may be free: those who are refused together must not all be back at once.
 constexpr Duration kLeastRetryAfter = std::chrono::milliseconds(100);
 
+Arrival ArrivalOf(const TicketRequest& request) {
+  Arrival arrival;
+  arrival.service_class = request.service_class;
+  arrival.tenant = request.tenant;
+  arrival.n = request.n;
+  arrival.least_prompt_tokens = request.least_prompt_tokens;
+  return arrival;
+}
+
 }  // namespace
 
 Entrance::Entrance(const Policy& policy) : desk_(policy) {
@@ -19,11 +28,7 @@ Entrance::Entrance(const Policy& policy) : desk_(policy) {
 }
 
 std::variant<EntranceTicket, Refusal> Entrance::Enter(const TicketRequest& request) {
-  Arrival arrival;
-  arrival.service_class = request.service_class;
-  arrival.tenant = request.tenant;
-  arrival.n = request.n;
-  arrival.least_prompt_tokens = request.least_prompt_tokens;
+  Arrival arrival = ArrivalOf(request);
   std::pair<TenantId, std::string> id(request.tenant, request.request_id);
   const std::lock_guard lock(mutex_);
   const auto place = live_ids_.lower_bound(id);
@@ -48,6 +53,14 @@ std::variant<EntranceTicket, Refusal> Entrance::Enter(const TicketRequest& reque
   const auto live = earlier != nullptr ? place : live_ids_.emplace_hint(place, std::move(id), ticket.number);
   tickets_[ticket.number] = {.service_class = request.service_class, .id = live};
   return ticket;
+}
+
+std::optional<Refusal> Entrance::Judge(const TicketRequest& request) const {
+  Arrival arrival = ArrivalOf(request);
+  const std::lock_guard lock(mutex_);
+  arrival.duplicate_id = live_ids_.contains({request.tenant, request.request_id});
+  if (draining_) return Draining();
+  return desk_.Judge(arrival);
 }
 
 void Entrance::GiveBack(TicketNumber ticket) {

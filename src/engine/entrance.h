@@ -50,6 +50,8 @@ class Entrance {
   // --- Callers' threads.
   // What is replaced is still to be cancelled.
   std::variant<EntranceTicket, Refusal> Enter(const TicketRequest& request);
+  // What Enter would refuse it with now.
+  std::optional<Refusal> Judge(const TicketRequest& request) const;
   // The ticket was not used.
   void GiveBack(TicketNumber ticket);
   // True the first time, for a live ticket: however often a request is cancelled, the engine's thread hears of it once.

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::string_view kBearer = "Bearer ";
 constexpr std::size_t kMaxTenantNameBytes = 128;
+constexpr char kOther[] = "other";  // where a policy has spare places, the tenant of all who get none
 
 std::size_t Index(TenantId tenant) { return static_cast<std::size_t>(tenant); }
 
@@ -129,7 +130,7 @@ TenantDirectory::TenantDirectory(const Policy& policy, Listener listener) : list
 }
 
 TenantId TenantDirectory::OtherLocked() const {
-  const auto other = places_.find(kOtherTenant);
+  const auto other = places_.find(kOther);
   return other != places_.end() ? other->second : policy_.default_tenant;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "frontend/load_report.h"
 #include "frontend/lookups.h"
 
 namespace berth {
@@ -42,6 +43,11 @@ grpc::ByteBuffer Serialize(const google::protobuf::Message& message) {
       grpc::GenericSerialize<grpc::ProtoBufferWriter, google::protobuf::Message>(message, &bytes, &own_buffer);
   BERTH_CHECK_MSG(status.ok(), status.error_message());
   return bytes;
+}
+
+// Of the calls that balancers steer.
+void AddLoadReport(const Engine& engine, grpc::CallbackServerContext* context) {
+  context->AddTrailingMetadata(kLoadReportTrailer, LoadReportOf(LoadOf(engine)).SerializeAsString());
 }
 
 void AddTrailers(const CallEnding& ending, grpc::CallbackServerContext* context) {
@@ -91,8 +97,8 @@ CallHeaders HeadersOf(const grpc::CallbackServerContext& context) {
 template <typename Base>
 class GenerateReactor : public Base, public CallTransport {
  public:
-  GenerateReactor(grpc::CallbackServerContext* context, CallRegistry* registry)
-      : context_(context), registry_(registry) {}
+  GenerateReactor(grpc::CallbackServerContext* context, const Engine* engine, CallRegistry* registry)
+      : context_(context), engine_(engine), registry_(registry) {}
 
   grpc::CallbackServerContext* context() const { return context_; }
 
@@ -130,6 +136,7 @@ class GenerateReactor : public Base, public CallTransport {
   }
 
   grpc::CallbackServerContext* const context_;
+  const Engine* const engine_;
   CallRegistry* const registry_;
   std::shared_ptr<Call> call_;
   std::shared_ptr<Submission> submission_;  // null where the codec refused
@@ -137,11 +144,13 @@ class GenerateReactor : public Base, public CallTransport {
 
 class UnaryReactor final : public GenerateReactor<grpc::ServerUnaryReactor> {
  public:
-  UnaryReactor(grpc::CallbackServerContext* context, CallRegistry* registry, grpc::ByteBuffer* response)
-      : GenerateReactor(context, registry), response_(response) {}
+  UnaryReactor(grpc::CallbackServerContext* context, const Engine* engine, CallRegistry* registry,
+               grpc::ByteBuffer* response)
+      : GenerateReactor(context, engine, registry), response_(response) {}
 
   void Write(const google::protobuf::Message&) override { BERTH_CHECK_MSG(false, "a unary call has one message"); }
   void Finish(const google::protobuf::Message* last, const CallEnding& ending) override {
+    AddLoadReport(*engine_, context_);
     FinishUnary(last, ending, context_, response_, this);
   }
 
@@ -163,6 +172,7 @@ class StreamReactor final : public GenerateReactor<grpc::ServerWriteReactor<grpc
     StartWrite(&message_);
   }
   void Finish(const google::protobuf::Message* last, const CallEnding& ending) override {
+    AddLoadReport(*engine_, context_);
     AddTrailers(ending, context_);
     if (last == nullptr) return ServerWriteReactor::Finish(ending.status);
     message_ = Serialize(*last);
@@ -217,10 +227,15 @@ void InferenceService::StartGenerate(const grpc::ByteBuffer& bytes, Reactor* rea
   }
 
   auto* spec = std::get_if<GenerateSpec>(&decoded);
-  const EventEncoder encoder(
-      parts_.tokenizer, spec != nullptr ? spec->output : OutputSpec(),
-      spec != nullptr ? context.policy->classes[static_cast<std::size_t>(spec->service_class)].name : std::string());
-  auto call = std::make_shared<CallType>(parts_.clock, encoder, std::move(request_id), reactor);
+  CallNames names;
+  names.request_id = std::move(request_id);
+  if (spec != nullptr) {
+    names.service_class = context.policy->classes[static_cast<std::size_t>(spec->service_class)].name;
+    names.tenant = context.caller.tenant_name;
+    names.trace_id = spec->trace_id;
+  }
+  const EventEncoder encoder(parts_.tokenizer, spec != nullptr ? spec->output : OutputSpec(), names.service_class);
+  auto call = std::make_shared<CallType>(parts_.clock, encoder, std::move(names), reactor);
   reactor->SetCall(call);
   if (spec == nullptr) return call->OnEvent(Failed{std::move(std::get<Refusal>(decoded)), {}});
   reactor->SetSubmission(Submission::Start(parts_, std::move(*spec), context.headers.is_retry, call));
@@ -228,14 +243,14 @@ void InferenceService::StartGenerate(const grpc::ByteBuffer& bytes, Reactor* rea
 
 grpc::ServerUnaryReactor* InferenceService::Generate(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  auto* reactor = new UnaryReactor(context, registry_, response);
+  auto* reactor = new UnaryReactor(context, parts_.engine, registry_, response);
   StartGenerate<UnaryCall>(*request, reactor);
   return reactor;
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::GenerateStream(grpc::CallbackServerContext* context,
                                                                              const grpc::ByteBuffer* request) {
-  auto* reactor = new StreamReactor(context, registry_);
+  auto* reactor = new StreamReactor(context, parts_.engine, registry_);
   StartGenerate<StreamCall>(*request, reactor);
   return reactor;
 }
@@ -248,7 +263,12 @@ grpc::ServerUnaryReactor* InferenceService::RunOnPool(grpc::CallbackServerContex
   const auto finish = [context, response, reactor](const google::protobuf::Message* message, const CallEnding& ending) {
     FinishUnary(message, ending, context, response, reactor);
   };
-  const auto refuse = [finish](const Refusal& refusal) { finish(nullptr, RefusedEnding(refusal, {})); };
+  // These calls have no id of their own; a refusal has one all the same, for the log.
+  const auto refuse = [this, finish](const Refusal& refusal) {
+    CallNames names;
+    names.request_id = parts_.codec->ResolveRequestId({});
+    finish(nullptr, RefusedEnding(refusal, names));
+  };
   auto request = std::make_shared<Request>();
   auto call = std::make_shared<CallContext>();
   std::optional<Refusal> refused = Receive(*context, call.get());
@@ -295,10 +315,10 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
 
 grpc::ServerUnaryReactor* InferenceService::GetModelInfo(grpc::CallbackServerContext* context,
                                                          const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  return RunOnPool<v1::GetModelInfoRequest>(context, *request, response,
-                                            [this](const v1::GetModelInfoRequest& message, const CallContext&) {
-                                              return berth::GetModelInfo(parts_, options_, message);
-                                            });
+  return RunOnPool<v1::GetModelInfoRequest>(
+      context, *request, response, [this](const v1::GetModelInfoRequest& message, const CallContext& call) {
+        return berth::GetModelInfo(parts_, options_, call.caller.tenant, message);
+      });
 }
 
 }  // namespace berth

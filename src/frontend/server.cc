@@ -17,6 +17,8 @@
 #include "frontend/codec.h"
 #include "frontend/inference_service.h"
 #include "frontend/listen_address.h"
+#include "frontend/load_report.h"
+#include "frontend/load_report_service.h"
 #include "frontend/submission.h"
 #include "frontend/tls_credentials.h"
 #include "frontend/tokenizer_pool.h"
@@ -48,7 +50,8 @@ class GrpcServerImpl final : public GrpcServer {
         codec_(options.limits, options.model.name, options.model.max_context_tokens, tokenizer),
         pool_(kTokenizerThreads, kMaxWaitingLookups),
         callers_(options.identity, *engine->policy(), options.on_tenants),
-        service_({engine, tokenizer, clock, &codec_, &pool_, &callers_}, options, &registry_) {}
+        service_({engine, tokenizer, clock, &codec_, &pool_, &callers_}, options, &registry_),
+        load_reports_([engine] { return LoadOf(*engine); }) {}
 
   ~GrpcServerImpl() override {
     if (server_ != nullptr) Shutdown(Duration::zero());
@@ -64,6 +67,7 @@ class GrpcServerImpl final : public GrpcServer {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(options_.listen_address, ListenerCredentials(), &port);
     builder.RegisterService(&service_);
+    builder.RegisterService(&load_reports_);
     Limit(options_.connections, &builder);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
@@ -166,6 +170,7 @@ class GrpcServerImpl final : public GrpcServer {
   CallRegistry registry_;
   Callers callers_;
   InferenceService service_;
+  LoadReportService load_reports_;
   std::shared_ptr<TlsCredentials> tls_;  // null = no TLS
   std::unique_ptr<grpc::Server> server_;
   std::string address_;

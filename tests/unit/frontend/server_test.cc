@@ -179,7 +179,7 @@ class ServerTest : public testing::Test {
 
 GenerateClient ClientOf(const std::string& address) {
   ClientOptions options;
-  options.address = address;
+  options.connection.address = address;
   return GenerateClient(options);
 }
 
