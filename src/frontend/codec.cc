@@ -123,9 +123,9 @@ std::optional<Refusal> Codec::DecodeClass(std::string_view field, const CallCont
   Refusal refusal;
   refusal.reason = RefusalReason::kClassNotAllowed;
   refusal.field = "service_class";
-  refusal.message =
-      absl::StrCat("tenant '", context.caller.tenant_name, "' may not use class '",
-                   policy.classes[static_cast<std::size_t>(spec->service_class)].name, "': use another class");
+  refusal.service_class = policy.classes[static_cast<std::size_t>(spec->service_class)].name;
+  refusal.message = absl::StrCat("tenant '", context.caller.tenant_name, "' may not use class '", refusal.service_class,
+                                 "': use another class");
   return refusal;
 }
 
