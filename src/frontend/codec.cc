@@ -48,10 +48,6 @@ std::uint64_t Random64(std::random_device& device) {
   return (static_cast<std::uint64_t>(device()) << 32U) | static_cast<std::uint64_t>(device());
 }
 
-bool IsPrintableAscii(const std::string& text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c <= 0x7E; });
-}
-
 // Longer than anyone waits, and far from overflowing nanoseconds.
 constexpr std::int64_t kForeverSeconds = 1'000'000'000;
 
@@ -127,9 +123,9 @@ std::optional<Refusal> Codec::DecodeClass(std::string_view field, const CallCont
   Refusal refusal;
   refusal.reason = RefusalReason::kClassNotAllowed;
   refusal.field = "service_class";
-  refusal.message =
-      absl::StrCat("tenant '", context.caller.tenant_name, "' may not use class '",
-                   policy.classes[static_cast<std::size_t>(spec->service_class)].name, "': use another class");
+  refusal.service_class = policy.classes[static_cast<std::size_t>(spec->service_class)].name;
+  refusal.message = absl::StrCat("tenant '", context.caller.tenant_name, "' may not use class '", refusal.service_class,
+                                 "': use another class");
   return refusal;
 }
 
