@@ -83,7 +83,10 @@ std::variant<GenerateSpec, Refusal> Codec::Decode(v1::GenerateRequest&& request,
     BERTH_RETURN_IF_REFUSED(DecodeOutput(request.output(), &spec.output));
     BERTH_RETURN_IF_REFUSED(CheckModel(request.model()));
     BERTH_RETURN_IF_REFUSED(DecodeClass(request.service_class(), context, &spec));
-    return ApplyClass(context.policy->classes[static_cast<std::size_t>(spec.service_class)], &spec);
+    const ClassPolicy& service_class = context.policy->classes[static_cast<std::size_t>(spec.service_class)];
+    std::optional<Refusal> refused = ApplyClass(service_class, &spec);
+    if (refused) refused->service_class = service_class.name;
+    return refused;
   };
   if (std::optional<Refusal> refused = decode()) return *std::move(refused);
   return spec;
