@@ -121,7 +121,8 @@ void Resolve(Options* options) {
   WorkloadOptions& workload = options->workload;
   workload.vocab_size = facts->vocab_size;
   workload.context_tokens = facts->context_tokens;
-  workload.mix = ParseMix(options->mix.empty() ? facts->default_class : options->mix);
+  workload.mix =
+      options->mix.empty() ? std::vector<ClassShare>{{.name = facts->default_class}} : ParseMix(options->mix);
   load.slos.resize(workload.mix.size());
   for (const std::string& slo : options->slos) ParseSlo(slo, workload.mix, &load.slos);
   load.warm_up = Seconds(options->warm_up_s);
