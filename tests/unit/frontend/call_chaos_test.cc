@@ -164,17 +164,26 @@ class RandomTransport final : public CallTransport {
     std::function<void()> release_;
   };
 
-  // gRPC runs no reaction before the handler has returned.
+  // gRPC runs no reaction before the handler has returned. The transport may be gone once one is posted.
   void React(std::function<void()> reaction) {
-    const std::lock_guard lock(mutex_);
-    if (started_) return network_->Post(std::move(reaction));
-    waiting_.push_back(std::move(reaction));
+    {
+      const std::lock_guard lock(mutex_);
+      if (!started_) {
+        waiting_.push_back(std::move(reaction));
+        return;
+      }
+    }
+    network_->Post(std::move(reaction));
   }
   void StartReactions() {
-    const std::lock_guard lock(mutex_);
-    started_ = true;
-    for (std::function<void()>& reaction : waiting_) network_->Post(std::move(reaction));
-    waiting_.clear();
+    Network* const network = network_;
+    std::vector<std::function<void()>> waiting;
+    {
+      const std::lock_guard lock(mutex_);
+      started_ = true;
+      waiting.swap(waiting_);
+    }
+    for (std::function<void()>& reaction : waiting) network->Post(std::move(reaction));
   }
 
   // One message, the last where Finish was called.
