@@ -126,8 +126,8 @@ Json ReportJson(const LoadOptions& options, const WorkloadOptions& workload, con
 }
 
 std::string ReportText(const Json& report) {
-  std::string text =
-      absl::StrCat(report["server"].get<std::string>(), ", ", Whole(report["connections"]), " connections, ");
+  std::string text = absl::StrCat(report["server"].get<std::string>(), ", ", Whole(report["connections"]),
+                                  report["connections"] == 1 ? " connection, " : " connections, ");
   if (report["loop"] == "closed") {
     absl::StrAppend(&text, "closed loop of ", Whole(report["streams"]), " streams");
   } else if (report.contains("trace_requests")) {

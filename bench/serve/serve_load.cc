@@ -43,7 +43,7 @@ struct Options {
   std::string trace_path;
   std::string mix;
   std::vector<std::string> slos;
-  double warm_up_s = 1.0;
+  std::optional<double> warm_up_s;
   double duration_s = 10.0;
   double drain_s = 10.0;
   double timeout_ms = 0.0;
@@ -125,7 +125,7 @@ void Resolve(Options* options) {
       options->mix.empty() ? std::vector<ClassShare>{{.name = facts->default_class}} : ParseMix(options->mix);
   load.slos.resize(workload.mix.size());
   for (const std::string& slo : options->slos) ParseSlo(slo, workload.mix, &load.slos);
-  load.warm_up = Seconds(options->warm_up_s);
+  load.warm_up = Seconds(options->warm_up_s.value_or(options->duration_s == 0.0 ? 0.0 : 1.0));
   load.duration = Seconds(options->duration_s);
   load.drain = Seconds(options->drain_s);
   load.timeout = Seconds(options->timeout_ms / 1e3);
@@ -156,7 +156,8 @@ void AddArrivalFlags(CLI::App* app, Options* options) {
   app->add_option("--speed", load.speed, "of the trace; default 1")->check(CLI::Range(1e-3, 1e6));
   app->add_option("--connections", load.connections, "that the calls are spread over; default 1")
       ->check(CLI::Range(1, 1024));
-  app->add_option("--warm-up", options->warm_up_s, "seconds before anything is measured; default 1")
+  app->add_option("--warm-up", options->warm_up_s,
+                  "seconds before anything is measured; default 1, or 0 with --duration 0")
       ->check(CLI::Range(0.0, 1e6));
   app->add_option("--duration", options->duration_s,
                   "seconds that are measured; 0 = until the last request; default 10")
