@@ -15,6 +15,7 @@
 #include "base/machine.h"
 #include "cli/output.h"
 #include "cli/runtime.h"
+#include "cli/serve_policy.h"
 #include "cli/signals.h"
 #include "config/policy_file.h"
 #include "engine/engine.h"
@@ -107,7 +108,11 @@ Policy Resolve(const ServerConfig& config, const KvPoolShape& pool) {
 FrontendOptions FrontendOptionsFor(const ServerConfig& config, const Options& options, const KvPoolShape& pool) {
   FrontendOptions frontend;
   frontend.listen_address = options.listen;
-  frontend.max_message_bytes = config.server.max_message_bytes;
+  frontend.connections.max_message_bytes = config.server.max_message_bytes;
+  frontend.connections.max_metadata_bytes = config.server.max_metadata_bytes;
+  frontend.connections.max_streams = config.server.max_streams_per_connection;
+  frontend.connections.max_memory_bytes = config.server.max_memory_bytes;
+  frontend.identity = cli::IdentityOf(config);
   frontend.write_timeout = config.server.write_timeout;
   frontend.limits.max_stop_strings = config.request.max_stop_strings;
   frontend.limits.max_stop_string_bytes = config.request.max_stop_string_bytes;

@@ -300,12 +300,12 @@ class CallChaosTest : public testing::Test {
   }
 
   template <typename CallType>
-  void Start(GenerateSpec spec, const Manners& manners) {
+  void Start(GenerateSpec spec, const Manners& manners, bool is_retry = false) {
     auto* transport = new RandomTransport(manners, &network_, &registry_, &totals_);
-    auto call =
-        std::make_shared<CallType>(&clock_, EventEncoder(&tokenizer_, spec.output, "only"), spec.request_id, transport);
+    auto call = std::make_shared<CallType>(&clock_, EventEncoder(&tokenizer_, spec.output, "only"),
+                                           CallNames{.request_id = spec.request_id}, transport);
     transport->SetCall(call);
-    transport->SetSubmission(Submission::Start(parts_, std::move(spec), call));
+    transport->SetSubmission(Submission::Start(parts_, std::move(spec), is_retry, call));
   }
 
   void StartMany(int calls, unsigned seed) {
@@ -313,7 +313,9 @@ class CallChaosTest : public testing::Test {
     for (int i = 0; i < calls; ++i) {
       GenerateSpec spec = RandomSpec(&random, std::to_string(seed) + "-" + std::to_string(i));
       const Manners manners = RandomManners(&random);
-      random() % 4 == 0 ? Start<UnaryCall>(std::move(spec), manners) : Start<StreamCall>(std::move(spec), manners);
+      const bool is_retry = random() % 4 == 0;  // then it replaces an earlier twin
+      random() % 4 == 0 ? Start<UnaryCall>(std::move(spec), manners, is_retry)
+                        : Start<StreamCall>(std::move(spec), manners, is_retry);
       if (random() % 4 == 0) std::this_thread::yield();
     }
   }
