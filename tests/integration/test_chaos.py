@@ -15,7 +15,7 @@ import pytest
 
 from berth.v1 import inference_pb2 as pb
 from berth.v1 import inference_pb2_grpc
-from berth_server import PATIENCE_S, Refusal, Server, greedy
+from berth_server import PATIENCE_S, Refusal, Server, greedy, smallest_model
 
 CHAOS_SECONDS = float(os.environ.get("BERTH_CHAOS_SECONDS", "12"))
 SECONDS_BEFORE_DRAIN = 1.0
@@ -222,12 +222,11 @@ def the_largest_request() -> pb.GenerateRequest:
 
 
 @pytest.fixture
-def chaotic(tmp_path, monkeypatch):
+def chaotic(tmp_path):
     """A server of the smallest model under a policy file of its own."""
-    monkeypatch.setenv("BERTH_MODEL_DIR", "/nonexistent")
     path = tmp_path / "berth.yaml"
     write_policy(path, policy())
-    server = Server("--config", str(path))
+    server = Server("--config", str(path), model=smallest_model())
     try:
         assert "grpc" in server.info, server.stderr()
         yield server, path
