@@ -14,6 +14,9 @@
 namespace berth {
 namespace {
 
+// A place that may be free in the next step is no reason for a client to spend all its attempts within a few steps.
+constexpr Duration kLeastRetryAfter = std::chrono::milliseconds(100);
+
 constexpr char kErrorDomain[] = "berth";
 constexpr char kApiService[] = "berth.v1.Inference";
 
@@ -91,6 +94,7 @@ google::rpc::QuotaFailure QuotaFailureOf(const Refusal& refusal, const std::stri
 
 Duration Spread(Duration retry_after) {
   thread_local std::minstd_rand random{std::random_device{}()};
+  retry_after = std::max(retry_after, kLeastRetryAfter);
   return retry_after + Duration(std::uniform_int_distribution<Duration::rep>(0, retry_after.count() / 2)(random));
 }
 

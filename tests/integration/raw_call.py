@@ -27,8 +27,8 @@ def _read(connection: socket.socket, count: int) -> bytes:
     return data
 
 
-def trailers_of(address: str, method: str, request: bytes, timeout: float) -> bytes:
-    """The header block that ends the call."""
+def header_blocks(address: str, method: str, request: bytes, timeout: float) -> list[bytes]:
+    """What the server sends but messages: headers and trailers, or trailers alone."""
     host, port = address.rsplit(":", 1)
     headers = b"".join(
         _literal(name, value)
@@ -41,11 +41,14 @@ def trailers_of(address: str, method: str, request: bytes, timeout: float) -> by
             _frame(SETTINGS, 0, 0, struct.pack(">HI", ALLOW_TRUE_BINARY_METADATA, 1)) +
             _frame(HEADERS, END_HEADERS, 1, headers) +
             _frame(DATA, END_STREAM, 1, struct.pack(">BI", 0, len(request)) + request))
+        blocks = []
         while True:
             head = _read(connection, 9)
             payload = _read(connection, int.from_bytes(head[:3], "big"))
-            if head[3] == HEADERS and head[4] & END_STREAM:
-                return payload
+            if head[3] == HEADERS:
+                blocks.append(payload)
+                if head[4] & END_STREAM:
+                    return blocks
 
 
 def binary_value(block: bytes, key: bytes) -> bytes:

@@ -8,7 +8,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from berth.v1 import inference_pb2 as pb
 from berth_server import PATIENCE_S, endless, greedy, refused
-from raw_call import binary_value, trailers_of
+from raw_call import binary_value, header_blocks
 from xds.data.orca.v3 import orca_load_report_pb2
 from xds.service.orca.v3 import orca_pb2, orca_pb2_grpc
 
@@ -185,8 +185,8 @@ def test_what_can_never_fit_would_be_refused(server):
 @pytest.mark.parametrize("request_", [greedy("Once upon a time", 4), pb.GenerateRequest()], ids=["answer", "refusal"])
 def test_answers_and_refusals_bring_the_servers_load(server, method, request_):
     # gRPC's clients hand it to their balancers alone.
-    trailers = trailers_of(server.info["grpc"], f"/berth.v1.Inference/{method}", request_.SerializeToString(), PATIENCE_S)
-    report = orca_load_report_pb2.OrcaLoadReport.FromString(binary_value(trailers, b"endpoint-load-metrics-bin"))
+    blocks = header_blocks(server.info["grpc"], f"/berth.v1.Inference/{method}", request_.SerializeToString(), PATIENCE_S)
+    report = orca_load_report_pb2.OrcaLoadReport.FromString(binary_value(blocks[-1], b"endpoint-load-metrics-bin"))
     assert set(report.named_metrics) == {"kv_cache_usage_perc", "num_requests_waiting"}
     assert 0 <= report.named_metrics["kv_cache_usage_perc"] <= 1
     assert report.application_utilization >= 0

@@ -3,6 +3,8 @@ whether to come back, in trailers and nothing else. What one server with its def
 
 import contextlib
 import json
+import pathlib
+import re
 import signal
 import time
 import urllib.request
@@ -192,7 +194,6 @@ def test_a_class_on_hold_until_it_is_not(serve):
     server = serve(classes, "default_class: only")
     expect(refused(generate, server, in_class("other", greedy(PROMPT, 4))), Code.UNAVAILABLE, "CLASS_ON_HOLD", "other",
            come_back=True)
-    # A stock client comes back by itself until the class takes requests again.
     server.policy.write_text(server.policy.read_text().replace(", stop: hold", ""))
     server.process.send_signal(signal.SIGHUP)
     end = time.monotonic() + PATIENCE_S
@@ -203,6 +204,18 @@ def test_a_class_on_hold_until_it_is_not(serve):
         except grpc.RpcError as error:
             assert Refusal(error).reason == "CLASS_ON_HOLD"
     pytest.fail("the class stays on hold: " + server.stderr())
+
+
+def test_a_stock_client_comes_back_to_a_real_server_as_often_as_its_config_says(serve):
+    server = serve("  only: {kv_guarantee: 50%, stop: hold}", "default_class: only")
+    if "ops" not in server.info:
+        pytest.skip("the server has no metrics page")
+    config = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "service_config.json").read_text()
+    options = [("grpc.service_config", config), ("grpc.use_local_subchannel_pool", 1)]
+    with grpc.insecure_channel(server.info["grpc"], options) as channel:
+        stub = server.stub.__class__(channel)
+        expect(refused(stub.Generate, greedy(PROMPT, 4)), Code.UNAVAILABLE, "CLASS_ON_HOLD", "only", come_back=True)
+    assert re.search(r'grpc_server_call_started_total\{[^}]*Inference/Generate"[^}]*\} 5\b', metrics_of(server))
 
 
 def test_a_deadline_that_cannot_be_kept(serve):

@@ -56,7 +56,7 @@ class GenerateClient::Impl {
     RetrySchedule schedule(options_.max_retries, std::random_device{}());
     FailedAttempt failed;
     while (true) {
-      const absl::Status status = Attempt(request, deadline, schedule.retries(), on_event, stop, &failed);
+      absl::Status status = Attempt(request, deadline, schedule.retries(), on_event, stop, &failed);
       if (status.ok() || stop.stop_requested()) return status;
       std::optional<Duration> left;
       if (deadline != kNoDeadline) left = deadline - std::chrono::steady_clock::now();

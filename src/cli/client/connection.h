@@ -28,7 +28,7 @@ struct ConnectionOptions {
   std::optional<ClientTls> tls;                               // absent = plain text
   std::vector<std::pair<std::string, std::string>> metadata;  // of every call
   // What an error says to do where nothing listens.
-  std::string remedy = "start 'berth serve' there, or give the address it printed";
+  std::string remedy = "start 'berth serve' there, give the address it printed, or --tls-ca if it speaks TLS";
   // How long a server may take to answer the connection. A port where nothing listens is told at once.
   Duration connect_timeout = std::chrono::seconds(5);
 };

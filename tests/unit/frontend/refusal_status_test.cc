@@ -204,6 +204,12 @@ TEST(RefusalStatusTest, ARetryThatHelpsIsToldTwiceAndSpread) {
   }
 }
 
+TEST(RefusalStatusTest, NobodyIsCalledBackWithinMilliseconds) {
+  Refusal refusal = Make(RefusalReason::kKvCapacityExhausted);
+  refusal.retry_after = std::chrono::microseconds(10);
+  EXPECT_GE(std::stoi(Pushback(RefusedEnding(refusal, kCall))), 100);
+}
+
 TEST(RefusalStatusTest, WhereARetryCannotHelpClientsAreToldNotTo) {
   const CallEnding ending = RefusedEnding(Make(RefusalReason::kInvalidRequest), {});
   EXPECT_EQ(Pushback(ending), "-1");
