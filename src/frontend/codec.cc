@@ -55,10 +55,6 @@ std::uint64_t Random64() {
   return random();
 }
 
-bool IsPrintableAscii(const std::string& text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c <= 0x7E; });
-}
-
 // Longer than anyone waits, and far from overflowing nanoseconds.
 constexpr std::int64_t kForeverSeconds = 1'000'000'000;
 
@@ -92,7 +88,10 @@ std::variant<GenerateSpec, Refusal> Codec::Decode(v1::GenerateRequest&& request,
     BERTH_RETURN_IF_REFUSED(DecodeOutput(request.output(), &spec.output));
     BERTH_RETURN_IF_REFUSED(CheckModel(request.model()));
     BERTH_RETURN_IF_REFUSED(DecodeClass(request.service_class(), context, &spec));
-    return ApplyClass(context.policy->classes[static_cast<std::size_t>(spec.service_class)], &spec);
+    const ClassPolicy& service_class = context.policy->classes[static_cast<std::size_t>(spec.service_class)];
+    std::optional<Refusal> refused = ApplyClass(service_class, &spec);
+    if (refused) refused->service_class = service_class.name;
+    return refused;
   };
   if (std::optional<Refusal> refused = decode()) return *std::move(refused);
   return spec;
@@ -132,9 +131,9 @@ std::optional<Refusal> Codec::DecodeClass(std::string_view field, const CallCont
   Refusal refusal;
   refusal.reason = RefusalReason::kClassNotAllowed;
   refusal.field = "service_class";
-  refusal.message =
-      absl::StrCat("tenant '", context.caller.tenant_name, "' may not use class '",
-                   policy.classes[static_cast<std::size_t>(spec->service_class)].name, "': use another class");
+  refusal.service_class = policy.classes[static_cast<std::size_t>(spec->service_class)].name;
+  refusal.message = absl::StrCat("tenant '", context.caller.tenant_name, "' may not use class '", refusal.service_class,
+                                 "': use another class");
   return refusal;
 }
 

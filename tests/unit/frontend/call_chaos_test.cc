@@ -302,8 +302,9 @@ class CallChaosTest : public testing::Test {
   template <typename CallType>
   void Start(GenerateSpec spec, const Manners& manners, bool is_retry = false) {
     auto* transport = new RandomTransport(manners, &network_, &registry_, &totals_);
-    auto call = std::make_shared<CallType>(&clock_, EventEncoder(&tokenizer_, spec.output, "only"),
-                                           CallNames{.request_id = spec.request_id}, transport);
+    auto call = std::make_shared<CallType>(&clock_, NoMetrics(), EventEncoder(&tokenizer_, spec.output, "only"),
+                                           CallFacts{.names = {.request_id = spec.request_id}, .arrival = spec.arrival},
+                                           transport);
     transport->SetCall(call);
     transport->SetSubmission(Submission::Start(parts_, std::move(spec), is_retry, call));
   }
