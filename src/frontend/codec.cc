@@ -44,12 +44,15 @@ std::optional<Refusal> CheckBounds(const char* field, T value, const Bounds<T>& 
                                      bounds.min, " and at most ", bounds.max));
 }
 
-std::uint64_t Random64(std::random_device& device) {
-  return (static_cast<std::uint64_t>(device()) << 32U) | static_cast<std::uint64_t>(device());
-}
-
-bool IsPrintableAscii(const std::string& text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c <= 0x7E; });
+// For names and seeds, not for secrets. A random_device for each request would be most of what a refusal costs: it asks
+// the processor what it can do, which traps on virtual machines.
+std::uint64_t Random64() {
+  thread_local std::mt19937_64 random = [] {
+    std::random_device device;
+    std::seed_seq seed{device(), device(), device(), device()};
+    return std::mt19937_64(seed);
+  }();
+  return random();
 }
 
 // Longer than anyone waits, and far from overflowing nanoseconds.
@@ -66,9 +69,7 @@ Codec::Codec(const RequestLimits& limits, std::string model_name, std::int32_t m
 
 std::string Codec::ResolveRequestId(const v1::GenerateRequest& request) const {
   if (!request.request_id().empty() && !CheckRequestId(request.request_id())) return request.request_id();
-  std::random_device device;
-  return absl::StrCat("berth-", absl::Hex(Random64(device), absl::kZeroPad16),
-                      absl::Hex(Random64(device), absl::kZeroPad16));
+  return absl::StrCat("berth-", absl::Hex(Random64(), absl::kZeroPad16), absl::Hex(Random64(), absl::kZeroPad16));
 }
 
 std::variant<GenerateSpec, Refusal> Codec::Decode(v1::GenerateRequest&& request, std::string request_id,
@@ -275,8 +276,7 @@ std::optional<Refusal> Codec::DecodeSampling(const v1::Sampling& in, const Polic
   if (in.has_seed()) {
     out->seed = in.seed();
   } else {
-    std::random_device device;
-    out->seed = Random64(device);
+    out->seed = Random64();
   }
   return std::nullopt;
 }

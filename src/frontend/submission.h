@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "berth/event.h"
+#include "berth/metrics.h"
 #include "berth/request.h"
 #include "engine/engine.h"
 #include "frontend/codec.h"
@@ -23,6 +24,7 @@ struct FrontendParts {
   const Codec* codec = nullptr;
   TokenizerPool* pool = nullptr;
   Callers* callers = nullptr;
+  MetricSink* metrics = NoMetrics();
 };
 
 // Thread-safe. A refusal on the way reaches the sink as Failed, from whichever thread found it; nothing follows it, nor

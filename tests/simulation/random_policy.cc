@@ -102,7 +102,7 @@ Policy MakePolicyChange(const KvPoolShape& pool, const PolicyTraits& traits, con
   }
   for (ClassPolicy& c : policy.classes) {
     if (draw->Chance(0.15)) c.stop = draw->Chance(0.5) ? ClassStop::kHold : ClassStop::kDrain;
-    if (!draw->Chance(0.07)) continue;
+    if (!draw->Chance(0.07) || &c == &policy.classes.front()) continue;  // the default class stays
     c.removed = true;
     c.kv_guarantee_blocks = c.kv_borrowing_limit_blocks = c.slot_guarantee = 0;
   }

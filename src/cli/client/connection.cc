@@ -13,7 +13,7 @@
 namespace berth {
 namespace {
 
-std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const std::optional<TlsCredentials>& tls) {
+std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const std::optional<ClientTls>& tls) {
   if (!tls) return grpc::InsecureChannelCredentials();
   grpc::SslCredentialsOptions options;
   options.pem_root_certs = tls->roots;
@@ -49,8 +49,7 @@ absl::Status WaitUntilConnected(const ConnectionOptions& options, TimePoint dead
           options.tls
               ? absl::StrCat("no TLS connection to ", options.address,
                              ": nothing listens there, it speaks plain text, or --tls-ca does not know its certificate")
-              : absl::StrCat("nothing listens at ", options.address,
-                             ": start 'berth serve' there, give the address it printed, or --tls-ca if it speaks TLS"));
+              : absl::StrCat("nothing listens at ", options.address, ": ", options.remedy));
     }
     if (!channel->WaitForStateChange(state, until)) {
       return absl::UnavailableError("no answer from " + options.address + " in time");

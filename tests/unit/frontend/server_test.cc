@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <future>
 #include <map>
 #include <memory>
@@ -21,6 +22,8 @@
 #include "fakes/fake_clock.h"
 #include "fakes/fake_tokenizer.h"
 #include "fakes/queuing_policy.h"
+#include "fakes/recording_metrics.h"
+#include "frontend/rpc_methods.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -74,7 +77,7 @@ class ServerTest : public testing::Test {
             .max_step_tokens = 512};
   }
 
-  FrontendOptions Options() const {
+  FrontendOptions Options() {
     FrontendOptions options;
     options.listen_address = "127.0.0.1:0";
     options.connections = {.max_message_bytes = 1 << 20,
@@ -99,6 +102,7 @@ class ServerTest : public testing::Test {
     options.model.config.context_tokens = 200'000;
     options.model.max_context_tokens = kContextTokens;
     options.model.pool = backend_.info().pool;
+    options.metrics = &metrics_;
     return options;
   }
 
@@ -170,6 +174,7 @@ class ServerTest : public testing::Test {
 
   test::FakeClock clock_;
   test::FakeTokenizer tokenizer_{{kLongPiece}};
+  test::RecordingMetrics metrics_;
   test::FakeBackend backend_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<GrpcServer> server_;
@@ -362,7 +367,7 @@ TEST_F(ServerTest, TheRequestBeyondTheQueuesBoundIsRefusedAndMayComeBack) {
   backend_.WaitForStepAtGate();
   // The class has two places for those who wait, also for a second sequence that could run in the next step.
   for (int i = 0; i < 2; ++i) held.push_back(StartHeld("queued-" + std::to_string(i)));
-  while (engine_->load().queued_requests < 2) std::this_thread::yield();
+  while (engine_->load().queued_requests() < 2) std::this_thread::yield();
 
   grpc::ClientContext context;
   const grpc::Status status = Generate(Request("one more"), nullptr, &context);
@@ -396,15 +401,15 @@ TEST_F(ServerTest, ACancelledCallGivesItsPlaceAndBlocksBack) {
   Held running = StartHeld("running");
   backend_.WaitForStepAtGate();
   Held queued = StartHeld("queued");
-  while (engine_->load().queued_requests < 1) std::this_thread::yield();
+  while (engine_->load().queued_requests() < 1) std::this_thread::yield();
   queued.context->TryCancel();
   EXPECT_EQ(queued.status.get().error_code(), grpc::StatusCode::CANCELLED);
   running.context->TryCancel();
   EXPECT_EQ(running.status.get().error_code(), grpc::StatusCode::CANCELLED);
   backend_.OpenGate();
-  while (engine_->load().running_requests + engine_->load().queued_requests > 0) std::this_thread::yield();
+  while (engine_->load().running_requests() + engine_->load().queued_requests() > 0) std::this_thread::yield();
   EXPECT_EQ(engine_->load().held_blocks, 0);
-  EXPECT_EQ(engine_->load().reserved_blocks, 0);
+  EXPECT_EQ(engine_->load().reserved_blocks(), 0);
   EXPECT_TRUE(Generate(Request("after")).ok());
 }
 
@@ -414,8 +419,8 @@ TEST_F(ServerTest, AGrpcDeadlineEndsTheRequestOnTheServerToo) {
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(50));
   EXPECT_EQ(Generate(Request("late"), nullptr, &context).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   backend_.OpenGate();
-  while (engine_->load().running_requests > 0) std::this_thread::yield();
-  EXPECT_EQ(engine_->load().reserved_blocks, 0);
+  while (engine_->load().running_requests() > 0) std::this_thread::yield();
+  EXPECT_EQ(engine_->load().reserved_blocks(), 0);
 }
 
 TEST_F(ServerTest, ATimeoutBeforeTheFirstTokenIsADeadlineStatusWithUsage) {
@@ -475,7 +480,7 @@ TEST_F(ServerTest, AShutdownLetsWhatRunsFinishAndRefusesNewcomers) {
   server_->Shutdown(Duration::zero());
 }
 
-TEST_F(ServerTest, AShutdownWithNoTimeEndsWhatRunsWithDraining) {
+TEST_F(ServerTest, AShutdownWithNoTimeEndsWhatRunsWithDrainTimeout) {
   backend_.CloseGate();
   Held held = StartHeld("running");
   backend_.WaitForStepAtGate();
@@ -484,7 +489,7 @@ TEST_F(ServerTest, AShutdownWithNoTimeEndsWhatRunsWithDraining) {
   backend_.OpenGate();
   const grpc::Status status = held.status.get();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_EQ(ReasonOf(status), "DRAINING");
+  EXPECT_EQ(ReasonOf(status), "DRAIN_TIMEOUT");
   shutdown.join();
 }
 
@@ -674,8 +679,8 @@ TEST_F(ServerTest, ManyCallsThatComeAndGoLeaveNothingBehind) {
   }
   for (std::thread& client : clients) client.join();
   server_.reset();
-  EXPECT_EQ(engine_->load().running_requests + engine_->load().queued_requests, 0);
-  EXPECT_EQ(engine_->load().reserved_blocks, 0);
+  EXPECT_EQ(engine_->load().running_requests() + engine_->load().queued_requests(), 0);
+  EXPECT_EQ(engine_->load().reserved_blocks(), 0);
 }
 
 class SlowReaderTest : public ServerTest {
@@ -700,7 +705,7 @@ TEST_F(SlowReaderTest, AReaderWhoDoesNotReadLosesTheStreamAndNobodyElseWaits) {
   backend_.WaitForStepAtGate();
   // Time goes by, and the request goes on until the server takes the stream away. Not so fast that it is through by
   // then.
-  while (engine_->load().running_requests > 0) {
+  while (engine_->load().running_requests() > 0) {
     clock_.Advance(std::chrono::seconds(1));
     backend_.LetOneStepGo();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -713,6 +718,80 @@ TEST_F(SlowReaderTest, AReaderWhoDoesNotReadLosesTheStreamAndNobodyElseWaits) {
   EXPECT_THAT(status.error_message(), HasSubstr("SLOW_READER"));
   backend_.OpenGate();
   EXPECT_TRUE(Generate(Request("others"), nullptr).ok());
+  // The engine has let go of it, so the call is over soon.
+  while (metrics_.told().ends.size() < 2) std::this_thread::yield();
+  const auto ends = metrics_.told().ends;
+  const auto slow = std::find_if(ends.begin(), ends.end(), [](const auto& end) { return end.refusal().has_value(); });
+  ASSERT_NE(slow, ends.end());
+  EXPECT_EQ(slow->refusal(), RefusalReason::kSlowReader);
+  EXPECT_GE(slow->told.usage.output_tokens, 300) << "what it used is told";
+}
+
+TEST_F(ServerTest, EveryCallIsToldToTheMetricsWithItsMethodAndItsStatus) {
+  ASSERT_TRUE(Generate(Request("Hello")).ok());
+  v1::GenerateRequest unknown_class = Request("Hello");
+  unknown_class.set_service_class("no such class");
+  grpc::ClientContext stream_context;
+  auto reader = stub_->GenerateStream(&stream_context, unknown_class);
+  v1::GenerateStreamResponse message;
+  EXPECT_FALSE(reader->Read(&message));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  const auto call = [](auto method, auto request, auto response) {
+    grpc::ClientContext context;
+    return method(&context, request, &response).error_code();
+  };
+  const auto tokenize = [this](auto... arguments) { return stub_->Tokenize(arguments...); };
+  const auto detokenize = [this](auto... arguments) { return stub_->Detokenize(arguments...); };
+  const auto info = [this](auto... arguments) { return stub_->GetModelInfo(arguments...); };
+  const auto estimate = [this](auto... arguments) { return stub_->EstimateDemand(arguments...); };
+  v1::DetokenizeRequest unknown_id;
+  unknown_id.add_token_ids(1'000'000);
+  EXPECT_EQ(call(tokenize, v1::TokenizeRequest(), v1::TokenizeResponse()), grpc::StatusCode::OK);
+  EXPECT_EQ(call(detokenize, unknown_id, v1::DetokenizeResponse()), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(call(info, v1::GetModelInfoRequest(), v1::GetModelInfoResponse()), grpc::StatusCode::OK);
+  EXPECT_EQ(call(estimate, v1::EstimateDemandRequest(), v1::EstimateDemandResponse()),
+            grpc::StatusCode::INVALID_ARGUMENT);
+
+  const auto told = metrics_.told();
+  const auto method = [](const std::string& name) { return RpcMethodOf("berth.v1.Inference/" + name); };
+  EXPECT_THAT(told.rpc_ends, ElementsAre(std::pair(method("Generate"), 0), std::pair(method("GenerateStream"), 3),
+                                         std::pair(method("Tokenize"), 0), std::pair(method("Detokenize"), 3),
+                                         std::pair(method("GetModelInfo"), 0), std::pair(method("EstimateDemand"), 3)));
+  EXPECT_EQ(told.rpc_starts.size(), told.rpc_ends.size());
+  ASSERT_EQ(told.ends.size(), 2U) << "Generate and GenerateStream alone are requests";
+  EXPECT_EQ(told.ends[0].finish(), FinishReason::kLength);
+  EXPECT_EQ(told.ends[0].told.service_class, 0);
+  EXPECT_EQ(told.ends[0].told.tenant, 0);
+  EXPECT_EQ(told.ends[1].refusal(), RefusalReason::kUnknownClass);
+  EXPECT_EQ(told.ends[1].told.service_class, kNoClass);
+  EXPECT_EQ(told.ends[1].told.tenant, 0) << "the tenant is known, though the class is not";
+}
+
+TEST_F(ServerTest, AClientThatHangsUpIsToldOnce) {
+  backend_.CloseGate();
+  grpc::ClientContext context;
+  auto reader = stub_->GenerateStream(&context, Request("Hello", 1000));
+  backend_.WaitForStepAtGate();
+  context.TryCancel();
+  v1::GenerateStreamResponse message;
+  while (reader->Read(&message)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  backend_.OpenGate();
+  while (metrics_.told().rpc_ends.empty()) std::this_thread::yield();
+  const auto told = metrics_.told();
+  ASSERT_EQ(told.ends.size(), 1U);
+  EXPECT_EQ(told.ends[0].refusal(), RefusalReason::kCancelledByClient);
+  EXPECT_TRUE(told.ends[0].told.started);
+  EXPECT_EQ(told.rpc_ends[0].second, static_cast<int>(grpc::StatusCode::CANCELLED));
+}
+
+TEST(RpcMethods, AreThoseOfEveryService) {
+  const std::vector<std::string> names = RpcMethodNames();
+  for (const char* name : {"berth.v1.Inference/Generate", "berth.v1.Admin/GetStatus"}) {
+    EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
+  }
+  for (std::size_t i = 0; i < names.size(); ++i) EXPECT_EQ(RpcMethodOf(names[i]), static_cast<RpcMethod>(i));
 }
 
 }  // namespace
