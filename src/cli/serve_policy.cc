@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include "admission/policy_check.h"
+#include "cli/output.h"
 #include "config/carry_over.h"
 
 namespace berth::cli {

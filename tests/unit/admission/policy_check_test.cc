@@ -42,13 +42,18 @@ TEST(ValidatePolicy, RefusesWholeWhatItCannotKeepAndNamesTheKey) {
       {[](Policy* p) { p->classes[1].prefill_min_share = 1.5; }, "scheduler.prefill_min_share.batch"},
       {[](Policy* p) { p->classes[0].max_wait = Duration(0); }, "classes.interactive.queue.max_wait"},
       {[](Policy* p) { p->classes[0].removed = true; }, "default_class"},
-      {[](Policy* p) { p->classes[1].removed = true; }, "classes.batch"},
       {[](Policy* p) {
-         p->classes[1].kv_guarantee_blocks = p->classes[1].slot_guarantee = 0;
-         p->classes[1].kv_borrowing_limit_blocks = 1;
-         p->classes[1].removed = true;
+         p->default_class = 1;
+         p->classes[0].removed = true;
        },
-       "classes.batch"},
+       "classes.interactive"},
+      {[](Policy* p) {
+         p->default_class = 1;
+         p->classes[0].kv_guarantee_blocks = p->classes[0].slot_guarantee = 0;
+         p->classes[0].kv_borrowing_limit_blocks = 1;
+         p->classes[0].removed = true;
+       },
+       "classes.interactive"},
       {[](Policy* p) { p->tenants[0].weight = 0.0; }, "tenants.default.weight"},
       {[](Policy* p) { p->tenants[0].max_kv_blocks = 0; }, "tenants.default.max_kv"},
       {[](Policy* p) { p->tenants[0].classes = {2}; }, "tenants.default.classes"},
