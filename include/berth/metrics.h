@@ -243,7 +243,7 @@ struct RequestEnded {
   Duration total_time{};  // from arrival
   std::int32_t choices = 1;
   // Whether what its class requires was there before its deadline. None where it had no deadline, or was refused before
-  // anyone looked at it.
+  // anyone looked at it, or was cancelled before.
   std::optional<bool> met_deadline = {};
 };
 

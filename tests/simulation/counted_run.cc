@@ -110,6 +110,8 @@ std::string CountedRun::Violation(std::span<const std::shared_ptr<WatchedRequest
       {"held blocks", Sum(page, "berth_kv_blocks", "state=\"held\""), 0.0},
       {"unspent blocks", Sum(page, "berth_kv_reserved_unspent_blocks"), 0.0},
       {"used blocks", Sum(page, "berth_class_kv_used_blocks"), 0.0},
+      {"pressure", Sum(page, "berth_class_pressure_ratio"), 0.0},  // nothing is left in the sums over what waits
+      {"the oldest's wait", Sum(page, "berth_queue_oldest_age_seconds"), 0.0},
   };
   for (const auto& row : rows) {
     if (std::abs(row.counted - row.heard) > 1e-6 * (1.0 + std::abs(row.heard))) {
