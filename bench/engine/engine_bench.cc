@@ -2,9 +2,8 @@
 //
 //   engine_bench                        SmolLM2 (or --model FILE) on the CPU: tokens/s, step time, host gap
 //   engine_bench --fake 0               the same on a backend that takes no time (--fake 5000: 5 ms a step)
-//   engine_bench --memory               memory after 1,000, 10,000 and 100,000 requests, likewise
 //   engine_bench --fake 0 --metrics     and with the metrics of a server
-//   engine_bench --memory               resident memory after 1,000, 10,000 and 100,000 requests, on such a backend
+//   engine_bench --memory               memory after 1,000, 10,000 and 100,000 requests, likewise
 //
 // The host gap is the time from the end of a step to the next Submit. It is taken of the steps in which every stream
 // decodes, and so are step time and decode rate; "tokens/s" is output over the whole run, prefill included.
@@ -248,7 +247,6 @@ int Main(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--memory", options.memory,
                "memory after 1,000, 10,000 and 100,000 requests; exit code 1 if what is allocated grew");
-               "resident memory after 1,000, 10,000 and 100,000 requests; exit code 1 if it grew");
   app.add_flag("--metrics", options.metrics, "count what a server counts");
   app.add_option("--streams", options.streams, "requests at once, one row each")
       ->delimiter(',')

@@ -199,9 +199,8 @@ Outcome RunUntilStopped(const ServeOptions& options, PolicyFile file, Runtime* r
   std::unique_ptr<ServedPolicy> policy;
   const std::string config_sha256 = file.sha256;
   if (!options.config_path.empty()) {
-    policy = std::make_unique<ServedPolicy>(
-        std::move(file), options.config_path, options.flags, *runtime,
-        PolicyFollowers{&live_policy, listeners->grpc.get(), metrics, &drain});
+    policy = std::make_unique<ServedPolicy>(std::move(file), options.config_path, options.flags, *runtime,
+                                            PolicyFollowers{&live_policy, listeners->grpc.get(), metrics, &drain});
   }
   absl::StatusOr<std::unique_ptr<AdminServer>> admin = AdminServer::Start(
       MakeAdminOptions(*runtime, callers), runtime->engine.get(), &runtime->clock, &listeners->grpc->health(),
@@ -250,7 +249,8 @@ Outcome RunServer(const ServeOptions& options, LogFormat format, Output& out) {
   if (!file.ok()) return ConfigFault(file.status(), findings, format);
   // From here on clients and probes get an answer, and a port in use is told before anything is loaded.
   ServerConfig bound = file->config;
-  absl::StatusOr<std::unique_ptr<LoadingServer>> loading = LoadingServer::Start(bound.server.grpc, bound.server.tls.pem);
+  absl::StatusOr<std::unique_ptr<LoadingServer>> loading =
+      LoadingServer::Start(bound.server.grpc, bound.server.tls.pem);
   if (!loading.ok()) return UsageError(std::string(loading.status().message()));
   bound.server.grpc = (*loading)->address();
   std::unique_ptr<ServeMetrics> metrics;
@@ -337,9 +337,8 @@ void AddServeCommand(CLI::App* root, Invocation* invocation) {
   app->footer(
       "The log goes to standard error; the line 'listening on HOST:PORT' says that the server is ready, and each\n"
       "request that ends gets a line, without prompt and answer. SIGTERM, and Ctrl-C without the delay, lets running\n"
-      "requests finish, then exits with 0; a second one exits at once. A changed policy file is taken in while it runs, whole or not at "
-      "all;\n"
-      "SIGHUP asks for it.\n\n"
+      "requests finish, then exits with 0; a second one exits at once. A changed policy file is taken in while it\n"
+      "runs, whole or not at all; SIGHUP asks for it.\n\n"
       "Example:\n"
       "  berth serve --config configs/berth.yaml --model model.gguf");
   app->callback([=] { invocation->run = [=](Output& out) { return Serve(*options, out); }; });

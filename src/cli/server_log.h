@@ -12,7 +12,7 @@ namespace berth::cli {
 enum class LogLevel { kInfo, kWarning, kError };
 
 enum class LogFormat {
-  kText,  // 2026-11-29T22:15:00.123+0000 info what happened key=value
+  kText,  // 2026-11-29T22:15:00.123+00:00 info what happened key=value
   kJson,  // {"ts":"2026-11-29T22:15:00.123Z","level":"info","msg":"what happened","key":"value"}
 };
 

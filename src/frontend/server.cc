@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/synchronization/mutex.h"
 #include "frontend/call_registry.h"
 #include "frontend/codec.h"
 #include "frontend/health_service.h"
@@ -65,6 +66,9 @@ class GrpcServerImpl final : public GrpcServer {
     if (absl::Status listen = CheckListenAddress(options_.listen_address); !listen.ok()) return listen;
     // Protobuf would log every string that is not UTF-8: a client could fill the log. It gets a refusal instead.
     google::protobuf::SetLogHandler(nullptr);
+    // Debian builds Abseil for developers: at each of gRPC's locks it looks for a cycle in the order in which locks
+    // were ever taken, under one lock of its own, and ends the process where it finds one.
+    absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     int port = 0;
     grpc::ServerBuilder builder;

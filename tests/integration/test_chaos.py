@@ -6,9 +6,11 @@ BERTH_CHAOS_SECONDS says how long (default 12)."""
 import collections
 import os
 import random
+import re
 import subprocess
 import threading
 import time
+import urllib.request
 
 import grpc
 import pytest
@@ -22,6 +24,7 @@ SECONDS_BEFORE_DRAIN = 1.0
 WRITE_TIMEOUT_S = 1
 TEXTS = ["Once upon a time", "There was a little dog. " * 8, "One day a girl went to the park with her big red ball. " * 12]
 CLASSES = ["interactive", "batch"]
+GENERATE = 'grpc_method="[^"]*Inference/Generate(?:Stream)?"'
 
 # Little of everything, so that requests meet every bound.
 POLICY = """
@@ -29,7 +32,7 @@ version: 1
 model: {{max_context_tokens: 512}}
 kv_cache: {{memory: 960KiB}}
 scheduler: {{max_running_sequences: {slots}}}
-server: {{write_timeout: {write_timeout}s, drain_delay: 1s, drain_timeout: 5s}}
+server: {{write_timeout: {write_timeout}s, drain_timeout: 5s}}
 classes:
   interactive:
     priority: 100
@@ -213,6 +216,37 @@ def write_policy(path, text: str) -> None:
     fresh.replace(path)
 
 
+class Metrics:
+    """The server's page of metrics, as of now."""
+
+    def __init__(self, server: Server):
+        with urllib.request.urlopen(f"http://{server.info['ops']}/metrics", timeout=PATIENCE_S) as page:
+            self._lines = page.read().decode().splitlines()
+
+    def sum(self, name: str, labels: str = "") -> float:
+        """Of the samples whose labels match."""
+        pattern = re.compile(name + r"\{[^}]*" + labels + r"[^}]*\} (\S+)$")
+        values = [float(match[1]) for line in self._lines if (match := pattern.match(line))]
+        assert values, f"no sample of {name} {labels}"
+        return sum(values)
+
+    def at_rest(self) -> bool:
+        names = ["berth_requests_running", "berth_requests_queued", "berth_requests_preempted"]
+        return sum(self.sum(name) for name in names) == 0 and self.calls_open() == 0
+
+    def calls_open(self) -> float:
+        return self.sum("grpc_server_call_started_total", GENERATE) - self.sum("grpc_server_call_duration_seconds_count", GENERATE)
+
+
+def at_rest(server: Server) -> Metrics:
+    """Once nothing runs or waits any more: the server may have to notice that the killed are gone."""
+    end = time.monotonic() + PATIENCE_S
+    while not (metrics := Metrics(server)).at_rest():
+        assert time.monotonic() < end, "something is left of the requests"
+        time.sleep(0.1)
+    return metrics
+
+
 def the_largest_request() -> pb.GenerateRequest:
     """Three choices of a whole context each: all that the pool holds."""
     request = greedy(TEXTS[0], 500, ignore_eos=True)
@@ -221,12 +255,23 @@ def the_largest_request() -> pb.GenerateRequest:
     return request
 
 
+def generate_once_policy_is_in_force(server: Server, request: pb.GenerateRequest) -> pb.GenerateResponse:
+    """The class may be on hold until the file that was written last has been taken in."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return server.generate_when_free(request)
+        except grpc.RpcError as error:
+            if Refusal(error).reason != "CLASS_ON_HOLD" or time.monotonic() > end:
+                raise
+
+
 @pytest.fixture
 def chaotic(tmp_path):
     """A server of the smallest model under a policy file of its own."""
     path = tmp_path / "berth.yaml"
     write_policy(path, policy())
-    server = Server("--config", str(path), model=smallest_model())
+    server = Server("--config", str(path), model=smallest_model(), drain_delay_s=1)
     try:
         assert "grpc" in server.info, server.stderr()
         yield server, path
@@ -243,9 +288,15 @@ def test_whatever_clients_and_operators_do_every_call_ends_once_and_every_block_
     assert min(crowd.kills[point] for point in ("connecting", "waiting", "middle", "end")) > 0, crowd.kills
     assert server.process.poll() is None, server.stderr()
 
-    # It waits for the last of the killed to be noticed, and could not start if a block were lost.
+    # Also those whose clients were killed.
+    metrics = at_rest(server)
+    assert metrics.sum("berth_requests_total") == metrics.sum("grpc_server_call_started_total", GENERATE)
+    assert metrics.sum("berth_kv_blocks", 'state="held"') == metrics.sum("berth_kv_reserved_unspent_blocks") == 0
+    assert metrics.sum("berth_kv_blocks") == server.model_info().pool_blocks
+
+    # It could not start if a block were lost.
     write_policy(path, policy())
-    whole = server.generate_when_free(the_largest_request())
+    whole = generate_once_policy_is_in_force(server, the_largest_request())
     assert whole.usage.reserved_blocks == server.model_info().pool_blocks
 
     crowd = Crowd(server, path, seed=2)

@@ -106,6 +106,11 @@ Policy MakePolicyChange(const KvPoolShape& pool, const PolicyTraits& traits, con
     c.removed = true;
     c.kv_guarantee_blocks = c.kv_borrowing_limit_blocks = c.slot_guarantee = 0;
   }
+  // The default class is there, come what may.
+  auto kept = std::ranges::find(policy.classes, false, &ClassPolicy::removed);
+  if (kept == policy.classes.end()) kept = policy.classes.begin();
+  kept->removed = false;
+  policy.default_class = static_cast<ClassId>(kept - policy.classes.begin());
   return policy;
 }
 

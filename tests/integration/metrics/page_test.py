@@ -15,7 +15,7 @@ def setUpModule():
     unittest.addModuleCleanup(SERVER.stop)
     if "ops" not in SERVER.info:
         raise AssertionError("the server did not start: " + "".join(SERVER.log))
-    ANSWERS.extend(SERVER.ask(*flags) for flags in ([], ["--tenant", "acme"], ["--class", "iron", "--max-tokens", 20]))
+    ANSWERS.extend(SERVER.ask(*flags) for flags in ([], ["--class", "gold"], ["--class", "iron", "--max-tokens", 20]))
     refused = [SERVER.ask("--class", "bronze"), SERVER.ask("--max-tokens", 1000)]
     assert None not in ANSWERS and refused == [None, None], (ANSWERS, refused, SERVER.log)
 
@@ -63,7 +63,7 @@ class Counts(unittest.TestCase):
         total = "berth_requests_total"
         self.assertEqual(SERVER.value(total), 5)
         self.assertEqual(SERVER.value(total, outcome="ok"), 3)
-        self.assertEqual(SERVER.value(total, class_="gold", tenant="acme", outcome="ok"), 1)
+        self.assertEqual(SERVER.value(total, class_="gold", tenant="default", outcome="ok"), 2)
         self.assertEqual(SERVER.value(total, class_="iron", tenant="default", outcome="ok"), 1)
         self.assertEqual(SERVER.value(total, class_="other", outcome="rejected", reason="unknown_class"), 1)
         self.assertEqual(SERVER.value(total, class_="gold", outcome="rejected", reason="request_too_large"), 1)

@@ -94,14 +94,13 @@ server: {grpc: "127.0.0.1:0", ops: "127.0.0.1:0", drain_timeout: 30s}
 classes:
   gold: {kv_guarantee: 60%%, default_output_tokens: %d, slo: {time_to_first_token: 60s, inter_token_latency: 60s, objective: 99%%}}
   iron: {kv_guarantee: 20%%, kv_borrowing_limit: 80%%, preemptible: true}
-tenants: {default: {}, acme: {}}
 default_class: gold
 reload: signal
 """
 
 
 class Server:
-    """`berth serve` on the smallest model, with the classes gold and iron and the tenants default and acme."""
+    """`berth serve` on the smallest model, with the classes gold and iron."""
 
     PROMPT = "Once upon a midnight dreary"
 

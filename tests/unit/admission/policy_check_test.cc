@@ -53,7 +53,7 @@ TEST(ValidatePolicy, RefusesWholeWhatItCannotKeepAndNamesTheKey) {
          p->classes[0].kv_borrowing_limit_blocks = 1;
          p->classes[0].removed = true;
        },
-       "classes.batch"},
+       "classes.interactive"},
       {[](Policy* p) { p->tenants[0].weight = 0.0; }, "tenants.default.weight"},
       {[](Policy* p) { p->tenants[0].max_kv_blocks = 0; }, "tenants.default.max_kv"},
       {[](Policy* p) { p->tenants[0].classes = {2}; }, "tenants.default.classes"},

@@ -124,7 +124,7 @@ class CountedOnce : public testing::Test {
     made.id = std::to_string(caller) + "-" + std::to_string(number);
     made.reads = !one_in(8);
     if (one_in(5)) made.hang_up_after = static_cast<int>((*random)() % 30);
-    const CallFacts facts{.request_id = made.id, .service_class = 0, .tenant = 0, .arrival = clock_.Now()};
+    const CallFacts facts{.names = {.request_id = made.id}, .service_class = 0, .tenant = 0, .arrival = clock_.Now()};
     const EventEncoder encoder(&tokenizer_, OutputSpec(), "only");
     if (one_in(3)) {
       made.call = std::make_shared<UnaryCall>(&clock_, &metrics_, encoder, facts, made.peer.get());
@@ -143,7 +143,7 @@ class CountedOnce : public testing::Test {
       failed.refusal.reason = RefusalReason::kUnknownClass;
       made.call->OnEvent(failed);
     } else {
-      made.submission = Submission::Start(parts_, std::move(spec), made.call);
+      made.submission = Submission::Start(parts_, std::move(spec), /*is_retry=*/false, made.call);
     }
     return made;
   }
@@ -164,7 +164,12 @@ class CountedOnce : public testing::Test {
   std::unique_ptr<Engine> engine_ = std::make_unique<Engine>(Options(), &backend_, &tokenizer_, &clock_);
   Codec codec_{kLimits, "tiny", kContext, &tokenizer_};
   TokenizerPool pool_{2, 64};
-  FrontendParts parts_{engine_.get(), &tokenizer_, &clock_, &codec_, &pool_, &metrics_};
+  FrontendParts parts_{.engine = engine_.get(),
+                       .tokenizer = &tokenizer_,
+                       .clock = &clock_,
+                       .codec = &codec_,
+                       .pool = &pool_,
+                       .metrics = &metrics_};
   CallRegistry registry_;
 };
 
