@@ -4,6 +4,7 @@
 #include <string>
 #include <thread>
 
+#include "cli/client/client.h"
 #include "server_fixture.h"
 
 namespace berth {
@@ -81,7 +82,9 @@ TEST_F(ServerTest, AUnixSocketServesToo) {
   GenerateSpec spec;
   spec.prompt_text = "Hello";
   spec.stopping.max_output_tokens = 2;
-  EXPECT_TRUE(ClientOf(options.listen_address).GenerateStream(spec, [](const StreamEvent&) {}).ok());
+  ClientOptions client;
+  client.connection.address = options.listen_address;
+  EXPECT_TRUE(GenerateClient(client).GenerateStream(spec, [](const StreamEvent&) {}).ok());
 }
 
 }  // namespace
