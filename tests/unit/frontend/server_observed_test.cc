@@ -103,15 +103,19 @@ TEST_F(ServerTest, EveryCallIsToldToTheMetricsWithItsMethodAndItsStatus) {
 TEST_F(ServerTest, AClientThatHangsUpIsToldOnce) {
   backend_.CloseGate();
   grpc::ClientContext context;
-  auto reader = stub_->GenerateStream(&context, Request("Hello", 1000));
+  auto reader = stub_->GenerateStream(&context, Request("Hello", 15'000));
   backend_.WaitForStepAtGate();
   context.TryCancel();
   v1::GenerateStreamResponse message;
   while (reader->Read(&message)) {
   }
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  // Not so fast that it is through before the server has heard of it.
+  while (metrics_.told().rpc_ends.empty()) {
+    backend_.LetOneStepGo();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   backend_.OpenGate();
-  while (metrics_.told().rpc_ends.empty()) std::this_thread::yield();
   const auto told = metrics_.told();
   ASSERT_EQ(told.ends.size(), 1U);
   EXPECT_EQ(told.ends[0].refusal(), RefusalReason::kCancelledByClient);
