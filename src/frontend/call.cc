@@ -38,6 +38,11 @@ std::function<void()> Call::AborterIfStuck(TimePoint now, Duration timeout) {
   return transport_->SlowReaderAborter();
 }
 
+RefusalReason Call::cancel_reason() {
+  const std::lock_guard lock(mutex_);
+  return aborted_ ? RefusalReason::kSlowReader : RefusalReason::kCancelledByClient;
+}
+
 void Call::NoteLocked(const StreamEvent& event) {
   if (std::holds_alternative<Admitted>(event)) {
     admitted_ = true;

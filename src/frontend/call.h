@@ -61,6 +61,9 @@ class Call : public EventSink {
   // call.
   virtual void OnCancel() = 0;
 
+  // Why the peer is gone: it hung up, or it was hung up on as a slow reader.
+  RefusalReason cancel_reason();
+
   // The transport's last word: it is not used again.
   void OnDone();
 

@@ -118,7 +118,7 @@ class GenerateReactor : public Base, public CallTransport {
 
  protected:
   void CancelSubmission() {
-    if (submission_) submission_->Cancel();
+    if (submission_) submission_->Cancel(call_->cancel_reason());
   }
 
   grpc::CallbackServerContext* const context_;
@@ -185,6 +185,7 @@ CallFacts FactsOf(const v1::GenerateRequest& request, const std::string& request
   facts.arrival = context.arrival;
   const Policy& policy = *context.policy;
   const std::string& service_class = request.service_class();
+  facts.names.tenant = context.caller.tenant_name;
   facts.names.trace_id = context.headers.trace_id;
   facts.service_class = service_class.empty() ? policy.default_class : IndexOf(service_class, policy.classes, kNoClass);
   facts.tenant = context.caller.tenant;
@@ -241,9 +242,7 @@ void InferenceService::StartGenerate(const grpc::ByteBuffer& bytes, Reactor* rea
 
   auto* spec = std::get_if<GenerateSpec>(&decoded);
   if (spec != nullptr) {
-    facts.names.trace_id = spec->trace_id;
     facts.names.service_class = context.policy->classes[static_cast<std::size_t>(spec->service_class)].name;
-    facts.names.tenant = context.caller.tenant_name;
     facts.service_class = spec->service_class;
     facts.tenant = spec->tenant;
     facts.choices = spec->sampling.n;

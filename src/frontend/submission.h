@@ -36,8 +36,9 @@ class Submission : public std::enable_shared_from_this<Submission> {
   static std::shared_ptr<Submission> Start(const FrontendParts& parts, GenerateSpec spec, bool is_retry,
                                            std::shared_ptr<EventSink> sink);
 
-  // The client is gone: the place in the queue and the blocks go back. Idempotent; harmless after the end.
-  void Cancel();
+  // The client is gone: the place in the queue and the blocks go back. The engine is told why: CANCELLED_BY_CLIENT or
+  // SLOW_READER. Idempotent; harmless after the end.
+  void Cancel(RefusalReason reason = RefusalReason::kCancelledByClient);
 
  private:
   enum class State {
