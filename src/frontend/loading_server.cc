@@ -77,7 +77,8 @@ class LoadingServerImpl final : public LoadingServer {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LoadingServer>> LoadingServer::Start(const std::string& listen_address, const TlsPem& tls) {
+absl::StatusOr<std::unique_ptr<LoadingServer>> LoadingServer::Start(const std::string& listen_address,
+                                                                    const TlsPem& tls) {
   auto server = std::make_unique<LoadingServerImpl>();
   if (absl::Status status = server->Serve(listen_address, tls); !status.ok()) return status;
   return std::unique_ptr<LoadingServer>(std::move(server));
