@@ -20,7 +20,7 @@ namespace berth {
 
 struct ReloadRequest {
   bool dry_run = false;
-  std::string expected_sha256;  // refuse a file with another content; empty = any
+  std::string expected_sha256 = {};  // refuse a file with another content; empty = any
   // With dry_run: judged in the place of what the file holds. In findings it is called "policy".
   std::optional<std::string> text = {};
 };
