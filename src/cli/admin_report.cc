@@ -13,7 +13,7 @@
 namespace berth::cli {
 namespace {
 
-double ToSeconds(const google::protobuf::Duration& d) { return static_cast<double>(d.seconds()) + d.nanos() * 1e-9; }
+double ToSeconds(const google::protobuf::Duration& d) { return static_cast<double>(d.seconds()) + d.nanos() / 1e9; }
 
 const char* StateName(v1::ServerState state) {
   switch (state) {

@@ -34,7 +34,7 @@ Json MessageValue(const Message& message) {
   const std::string& type = message.GetDescriptor()->full_name();
   if (type == google::protobuf::Duration::descriptor()->full_name()) {
     const auto& duration = static_cast<const google::protobuf::Duration&>(message);
-    return static_cast<double>(duration.seconds()) + duration.nanos() * 1e-9;
+    return static_cast<double>(duration.seconds()) + duration.nanos() / 1e9;
   }
   if (type == google::protobuf::Timestamp::descriptor()->full_name()) {
     return Iso8601(static_cast<const google::protobuf::Timestamp&>(message).seconds());

@@ -81,7 +81,7 @@ ARGUMENTS = [
     (["requests", "--max", "1001"], "--max"),
     (["cancel"], "request id"),
     (["usage", "--since", "soon"], "--since"),
-    (["drain", "batch"], 'unexpected argument "batch"'),
+    (["drain", "iron"], 'unexpected argument "iron"'),
     (["check", "/absent/berth.yaml", "--against", "unix:/absent/a.sock"], "/absent/berth.yaml"),
 ]
 
@@ -167,13 +167,18 @@ class Models(CliTest):
 
 
 class Outputs(CliTest):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
     def commands(self):
         model = stories()
         return [["--version"], ["--help"], ["generate", "--help"], ["generate", "--model", model, "--prompt", "a", "--max-tokens", "4"],
                 ["generate", "--model", model, "--prompt", "a", "--max-tokens", "4", "--json"],
                 ["tokenize", "--model", model, "--text", "a"], ["detokenize", "--model", model, "--ids", "403"],
                 ["score", "--model", model, "--text", "Once upon"], ["inspect", model],
-                ["serve", "--model", model, "--grpc", "127.0.0.1:0", "--ops", "127.0.0.1:0", "--json"]]
+                ["serve", "--model", model, "--grpc", "127.0.0.1:0", "--ops", "127.0.0.1:0", "--admin", f"unix:{self.folder}/a.sock", "--json"]]
 
     def test_a_full_device_is_one_line_and_exit_code_2(self):
         for arguments in self.commands():

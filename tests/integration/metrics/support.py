@@ -90,7 +90,7 @@ POLICY = """version: 1
 model: {path: %s, name: tales}
 kv_cache: {memory: 1MiB}
 compute: {threads: 1}
-server: {grpc: "127.0.0.1:0", ops: "127.0.0.1:0", drain_timeout: 30s}
+server: {grpc: "127.0.0.1:0", ops: "127.0.0.1:0", drain_delay: 0s, drain_timeout: 30s}
 classes:
   gold: {kv_guarantee: 60%%, default_output_tokens: %d, slo: {time_to_first_token: 60s, inter_token_latency: 60s, objective: 99%%}}
   iron: {kv_guarantee: 20%%, kv_borrowing_limit: 80%%, preemptible: true}
@@ -114,7 +114,7 @@ class Server:
         self.folder = tempfile.TemporaryDirectory()
         self.policy = Path(self.folder.name) / "berth.yaml"
         self.write_policy()
-        self.process = subprocess.Popen([BERTH, "serve", "--config", str(self.policy), "--json", *flags],
+        self.process = subprocess.Popen([BERTH, "serve", "--config", str(self.policy), "--json", "--admin", f"unix:{self.folder.name}/admin.sock", *flags],
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.log = []
         self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr))

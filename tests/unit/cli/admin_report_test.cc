@@ -27,7 +27,7 @@ v1::ServerStatus SomeStatus() {
   c->set_stop(v1::CLASS_STOP_STATE_DRAIN);
   c->set_queued_requests(1234);
   c->mutable_oldest_wait()->set_nanos(300'000'000);
-  c->set_kv_pressure(1.255);
+  c->set_kv_pressure(1.2625);
   v1::SloStatus* slo = c->add_slos();
   slo->set_slo("ttft");
   slo->set_met(199);
