@@ -1,9 +1,9 @@
 """TLS and mTLS: who gets a connection, whom its certificate stands for, and certificates that change meanwhile."""
 
+import json
 import pathlib
 import ssl
 import subprocess
-import json
 import os
 
 import grpc
