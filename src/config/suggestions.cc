@@ -150,7 +150,7 @@ std::string KeyHint(std::string_view pattern, std::string_view name) {
                             : absl::StrCat("; that is vLLM's name, did you mean ", std::string(flag.key), note, "?");
   }
   const std::vector<std::string_view> names = NamesIn(pattern);
-  const std::string near = NearestHint(spelling, names);
+  std::string near = NearestHint(spelling, names);
   if (near.find("did you mean") != std::string::npos) return near;
   const std::string elsewhere = ElsewhereHint(spelling);
   return elsewhere.empty() ? near : elsewhere;
