@@ -9,7 +9,7 @@
 namespace berth {
 namespace {
 
-std::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
+std::string_view View(const grpc::string_ref& text) { return {text.data(), text.size()}; }
 
 }  // namespace
 
