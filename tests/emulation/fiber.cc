@@ -7,6 +7,11 @@
 
 #include "emulation/sanitizers.h"
 
+#ifdef BERTH_EMULATION_TSAN
+// A race is an error at once, and a process that is done does not linger.
+extern "C" const char* __tsan_default_options() { return "halt_on_error=1 atexit_sleep_ms=0"; }
+#endif
+
 namespace berth::emulation {
 namespace {
 
