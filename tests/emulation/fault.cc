@@ -39,19 +39,21 @@ std::string Format(const char* format, std::va_list arguments) {
 }  // namespace
 
 void Fail(CallSite site, const char* format, ...) {
-  std::va_list arguments;
-  va_start(arguments, format);
-  std::string message = std::string(site.file) + ":" + std::to_string(site.line) + ": " + Format(format, arguments);
-  va_end(arguments);
-  if (!InKernel()) {
-    std::fprintf(stderr, "emulation: %s\n", message.c_str());
-    std::abort();
+  {
+    // A scope of its own: Abandon never returns, and what lives on the stack by then is never destroyed.
+    std::va_list arguments;
+    va_start(arguments, format);
+    std::string message = std::string(site.file) + ":" + std::to_string(site.line) + ": " + Format(format, arguments);
+    va_end(arguments);
+    if (!InKernel()) {
+      std::fprintf(stderr, "emulation: %s\n", message.c_str());
+      std::abort();
+    }
+    std::array<char, 96> place;
+    std::snprintf(place.data(), place.size(), " [block (%u, %u, %u), thread %u]", blockIdx.x, blockIdx.y, blockIdx.z,
+                  scheduler().current().number);
+    RecordFault(message + place.data());
   }
-  const Thread& thread = scheduler().current();
-  std::array<char, 96> place;
-  std::snprintf(place.data(), place.size(), " [block (%u, %u, %u), thread %u]", blockIdx.x, blockIdx.y, blockIdx.z,
-                thread.number);
-  RecordFault(message + place.data());
   scheduler().Abandon();
 }
 

@@ -1,7 +1,7 @@
 #include "emulation/scheduler.h"
 
 #include <bit>
-#include <string>
+#include <cstdio>
 
 #include "emulation/block.h"
 #include "emulation/fault.h"
@@ -156,20 +156,24 @@ unsigned Scheduler::PickLane(std::uint32_t lanes) {
 }
 
 void Scheduler::ReportDeadlock() {
-  std::string waiting;
+  // No std::string: Fail does not return, so nothing here is destroyed.
+  std::array<char, 320> waiting{};
+  std::size_t length = 0;
   const Thread* last = nullptr;
-  for (unsigned number = 0; number < threads_ && waiting.size() < 300; ++number) {
+  for (unsigned number = 0; number < threads_ && length + 1 < waiting.size(); ++number) {
     const Thread& thread = *block_[number];
     if (thread.ended) continue;
     // Neighbours at the same place are told once.
     if (last == nullptr || last->warp != thread.warp || !Same(last->waits_at, thread.waits_at)) {
-      waiting += "; thread " + std::to_string(number) + " waits in " + thread.waits_in + " at line " +
-                 std::to_string(thread.waits_at.line);
+      const int written =
+          std::snprintf(waiting.data() + length, waiting.size() - length, "; thread %u waits in %s at line %d", number,
+                        thread.waits_in, thread.waits_at.line);
+      length += static_cast<std::size_t>(written);
     }
     last = &thread;
   }
   const CallSite site = last != nullptr ? last->waits_at : CallSite::Here();
-  Fail(site, "deadlock: no thread of the block can go on%s", waiting.c_str());
+  Fail(site, "deadlock: no thread of the block can go on%s", waiting.data());
 }
 
 }  // namespace berth::emulation
