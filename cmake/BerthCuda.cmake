@@ -13,6 +13,13 @@ if(BERTH_CUDA)
   endif()
   set(CMAKE_CUDA_ARCHITECTURES ${BERTH_CUDA_ARCHITECTURE}-real)
   enable_language(CUDA)
+  # CMake 3.25.1 does not know that nvcc has it.
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  endif()
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 elseif(BERTH_BUILD_TESTS AND NOT BERTH_CUDA_HEADERS)
   message(STATUS "No CUDA 13 toolkit: the tests that run CUDA kernels on the CPU are left out (docs/dependencies.md)")
 endif()
@@ -22,8 +29,6 @@ function(berth_cuda_kernels)
   add_library(berth_${ARG_NAME} STATIC ${ARG_SRCS})
   target_include_directories(berth_${ARG_NAME} PUBLIC $<TARGET_PROPERTY:berth_kernels,INTERFACE_INCLUDE_DIRECTORIES>)
   target_compile_options(berth_${ARG_NAME} PRIVATE
-    # By hand: CMake 3.25.1 does not know that nvcc has C++20.
-    "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>"
     "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xptxas --warn-on-spills,-Werror>"
     "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:--Werror all-warnings>"
     "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xcompiler -Wall,-Wextra,-ffp-contract=off>")

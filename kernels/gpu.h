@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 
+// NOLINTBEGIN(bugprone-macro-parentheses): a type and a name cannot have them.
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -35,6 +36,7 @@
   auto& name = *static_cast<std::type_identity_t<type>*>( \
       berth::emulation::DynamicShared(sizeof(std::type_identity_t<type>), berth::emulation::CallSite::Here()))
 #endif
+// NOLINTEND(bugprone-macro-parentheses)
 
 namespace berth::gpu {
 

@@ -11,6 +11,8 @@
 
 #include <cuda_runtime_api.h>
 
+// NOLINTBEGIN(bugprone-reserved-identifier): CUDA's own names.
+
 #undef __global__
 #undef __device__
 #undef __host__
@@ -45,8 +47,6 @@
 #include "emulation/launch.h"
 #include "emulation/tensor_core.h"
 #include "emulation/warp.h"
-
-// NOLINTBEGIN(bugprone-reserved-identifier): CUDA's own names.
 
 // ---- Barriers and fences ("CUDA C++ Programming Guide": Synchronization Functions, Memory Fence Functions).
 

@@ -23,6 +23,11 @@ constexpr std::size_t kStackBytes = 256 * 1024;
 constexpr std::size_t kColours = 16;
 constexpr std::size_t kColourBytes = 1088;  // seventeen cache lines: another set for each colour
 
+#ifdef BERTH_EMULATION_TSAN
+constexpr unsigned kTsanOrder = 0;
+constexpr unsigned kTsanNoOrder = 1;
+#endif
+
 }  // namespace
 
 // What travels with a switch, on the stack that is left.
@@ -57,6 +62,10 @@ Fiber::Fiber(void (*entry)(), unsigned number) : entry_(entry) {
 Fiber::~Fiber() {
   if (stack_ == nullptr) return;
 #ifdef BERTH_EMULATION_TSAN
+  // As joining a thread does: what the fiber did, even if it was abandoned, happened before what follows.
+  void* self = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(tsan_fiber_, kTsanNoOrder);
+  __tsan_switch_to_fiber(self, kTsanOrder);
   __tsan_destroy_fiber(tsan_fiber_);
 #endif
   Unpoison(stack_ + kPageBytes, kStackBytes);
@@ -69,8 +78,8 @@ void Fiber::SwitchTo(Fiber& to) {
   __sanitizer_start_switch_fiber(&fake_stack_, to.stack_bottom_, to.stack_bytes_);
 #endif
 #ifdef BERTH_EMULATION_TSAN
-  constexpr unsigned kNoOrder = 1;  // a switch is the emulation's, not the kernel's: it orders no memory accesses
-  __tsan_switch_to_fiber(to.tsan_fiber_, kNoOrder);
+  // A switch is the emulation's, not the kernel's: it orders no memory accesses.
+  __tsan_switch_to_fiber(to.tsan_fiber_, kTsanNoOrder);
 #endif
   Arrive(boost::context::detail::jump_fcontext(to.context_, &handover));
 }

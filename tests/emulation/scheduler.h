@@ -22,7 +22,6 @@ inline constexpr unsigned kMaxWarps = kMaxBlockThreads / kWarpThreads;
 struct Thread {
   Thread(void (*entry)(), unsigned fiber_number) : fiber(entry, fiber_number) {}
 
-  Fiber fiber;
   uint3 index{};        // threadIdx
   unsigned number = 0;  // in the block
   unsigned warp = 0;
@@ -32,6 +31,8 @@ struct Thread {
   const char* waits_in = "";
   CallSite waits_at{"", 0};
   CopyQueue copies;
+  Fiber
+      fiber;  // last, so that it goes first: for ThreadSanitizer its end orders what it did before what frees the rest
 };
 
 class Scheduler {
