@@ -41,6 +41,7 @@ struct Grid {
   char begin = 0;
   char end = 0;
   char fence = 0;
+  std::uint64_t done = 0;  // blocks
 };
 
 Grid& grid() {
@@ -143,20 +144,19 @@ bool RunGrid(const LaunchShape& shape, const std::function<void()>& body) {
   counters().threads += blocks * threads;
   Random random(settings().seed);
   BlockSequence sequence(blocks, random);
-  Release(&self.begin);
   bool good = true;
-  for (std::uint64_t done = 0; done < blocks && good; ++done) {
+  for (self.done = 0; self.done < blocks && good; ++self.done) {
     const std::uint64_t block = sequence.Next();
     blockIdx = {static_cast<unsigned>(block % shape.grid.x), static_cast<unsigned>(block / shape.grid.x % shape.grid.y),
                 static_cast<unsigned>(block / shape.grid.x / shape.grid.y)};
     self.shared.Begin(shape.dynamic_shared_bytes);
     self.barriers = {};
     ResetWarps();
-    // For ThreadSanitizer the same fiber never plays the same thread of neighbouring blocks: what one fiber does is in
-    // order, and threads of two blocks are not.
-    constexpr std::uint64_t kShift = 37;
-    if (kThreadSanitizer) Release(&self.begin);
-    good = scheduler().RunBlock(shape.block, &ThreadMain, kThreadSanitizer ? done * kShift : 0, random);
+    Release(&self.begin);
+    // To ThreadSanitizer what one fiber does is in order, and what it learned at a barrier it knows for good: of blocks
+    // that follow each other none has a fiber of the other.
+    constexpr std::uint64_t kCohorts = kThreadSanitizer ? 2 : 1;
+    good = scheduler().RunBlock(shape.block, &ThreadMain, self.done % kCohorts, random);
   }
   Acquire(&self.end);
   self.running = false;
@@ -210,6 +210,12 @@ void Fence() {
   Release(&grid().fence);
 }
 
-void* SyncTag(std::size_t number) { return grid().shared.tags() + number * sizeof(void*); }
+void* SyncTag(std::size_t number) {
+  // Addresses that nobody uses for anything else. Those of a block come again after so many others: what
+  // ThreadSanitizer knows of an address stays, and would order blocks that nothing orders.
+  constexpr std::size_t kBlocksApart = 512;
+  static std::array<char, kBlocksApart * kSyncTags> tags;
+  return &tags[grid().done % kBlocksApart * kSyncTags + number];
+}
 
 }  // namespace berth::emulation

@@ -150,9 +150,11 @@ TEST_F(RuntimeTest, CostIsReported) {
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     return std::pair(Seconds(std::chrono::steady_clock::now() - begin).count(), counters().switches - switches);
   };
-  const auto plain = time(2000, 128, 0);
-  const auto barriers = time(20, 1024, 20);
-  std::printf("threads without a barrier: %.1f million/s; a switch: %.1f ns\n", 2000 * 128 / plain.first * 1e-6,
+  constexpr unsigned kBlocks = 400;
+  constexpr unsigned kThreads = 128;
+  const auto plain = time(kBlocks, kThreads, 0);
+  const auto barriers = time(4, 256, 50);
+  std::printf("threads without a barrier: %.1f million/s; a switch: %.1f ns\n", kBlocks * kThreads / plain.first * 1e-6,
               barriers.first / static_cast<double>(barriers.second) * 1e9);
 }
 

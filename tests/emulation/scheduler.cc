@@ -13,17 +13,17 @@ Scheduler& scheduler() {
   return instance;
 }
 
-bool Scheduler::RunBlock(dim3 block, void (*entry)(), std::uint64_t shift, Random& random) {
+bool Scheduler::RunBlock(dim3 block, void (*entry)(), std::size_t cohort, Random& random) {
   Fiber caller;
   caller_ = &caller;
   random_ = &random;
   abandoned_ = false;
   threads_ = block.x * block.y * block.z;
   warps_ = (threads_ + kWarpThreads - 1) / kWarpThreads;
-  while (pool_.size() < threads_) {
+  while (pool_.size() < (cohort + 1) * threads_) {
     pool_.push_back(std::make_unique<Thread>(entry, static_cast<unsigned>(pool_.size())));
   }
-  StartThreads(block, shift);
+  StartThreads(block, cohort);
   Resume(&Take());
   // Here again: Resume(nullptr) was called.
   caller_ = nullptr;
@@ -31,9 +31,9 @@ bool Scheduler::RunBlock(dim3 block, void (*entry)(), std::uint64_t shift, Rando
   return !abandoned_;
 }
 
-void Scheduler::StartThreads(dim3 block, std::uint64_t shift) {
+void Scheduler::StartThreads(dim3 block, std::size_t cohort) {
   for (unsigned number = 0; number < threads_; ++number) {
-    Thread& thread = *pool_[(number + shift) % pool_.size()];
+    Thread& thread = *pool_[cohort * threads_ + number];
     thread.index = {number % block.x, number / block.x % block.y, number / block.x / block.y};
     thread.number = number;
     thread.warp = number / kWarpThreads;

@@ -37,9 +37,9 @@ struct Thread {
 
 class Scheduler {
  public:
-  // Runs entry() in each of the block's threads until all have called End; false if one called Abandon.
-  // shift: by how much the fibers are dealt out differently than last time.
-  bool RunBlock(dim3 block, void (*entry)(), std::uint64_t shift, Random& random);
+  // Runs entry() in each of the block's threads until all have called End; false if one called Abandon. Blocks of
+  // different cohorts have different fibers.
+  bool RunBlock(dim3 block, void (*entry)(), std::size_t cohort, Random& random);
 
   // The calls below are for the running thread.
   Thread& current() { return *current_; }
@@ -60,7 +60,7 @@ class Scheduler {
   [[noreturn]] void Abandon();
 
  private:
-  void StartThreads(dim3 block, std::uint64_t shift);
+  void StartThreads(dim3 block, std::size_t cohort);
   Thread& Take();  // a thread that can run, no longer marked as such
   unsigned PickWarp();
   unsigned PickLane(std::uint32_t lanes);

@@ -13,7 +13,6 @@ namespace berth::emulation {
 namespace {
 
 constexpr int kFresh = 0xff;
-constexpr std::size_t kTagBytes = kSyncTags * sizeof(void*);
 // Declared alignment of dynamic shared memory. It begins at an odd multiple, so that nothing relies on more.
 constexpr std::size_t kDynamicAlignment = 128;
 constexpr std::size_t kGuardBytes = 64;
@@ -25,18 +24,18 @@ std::size_t RoundUp(std::size_t value, std::size_t multiple) { return (value + m
 }  // namespace
 
 void SharedMemory::Begin(std::size_t dynamic_bytes) {
-  const std::size_t bytes = RoundUp(kTagBytes, 4096) + dynamic_bytes + kDefaultSharedBytes + kSlackBytes;
-  // For ThreadSanitizer each block has memory of its own: new pages have no history, so that blocks neither seem to
-  // race with each other nor to wait for each other.
+  const std::size_t bytes = dynamic_bytes + kDefaultSharedBytes + kSlackBytes;
+  // For ThreadSanitizer each block has memory of its own: new pages have no history, so that blocks do not seem to
+  // race.
   if (kThreadSanitizer || bytes > mapped_bytes_) {
     Unmap();
     Map(bytes);
   } else {
     Unpoison(memory_, used_bytes_);
-    std::memset(memory_ + kTagBytes, kFresh, used_bytes_ - kTagBytes);
+    std::memset(memory_, kFresh, used_bytes_);
   }
   Poison(memory_, mapped_bytes_);
-  used_bytes_ = RoundUp(kTagBytes, 2 * kDynamicAlignment) + kDynamicAlignment;
+  used_bytes_ = kDynamicAlignment;
   pieces_.clear();
   dynamic_bytes_ = dynamic_bytes;
   static_bytes_ = 0;
@@ -51,7 +50,7 @@ void SharedMemory::Map(std::size_t bytes) {
   }
   memory_ = static_cast<std::byte*>(memory);
   mapped_bytes_ = bytes;
-  std::memset(memory_ + kTagBytes, kFresh, mapped_bytes_ - kTagBytes);
+  std::memset(memory_, kFresh, mapped_bytes_);
 }
 
 void SharedMemory::Unmap() {

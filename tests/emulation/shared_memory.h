@@ -23,8 +23,6 @@ class SharedMemory {
   std::size_t dynamic_bytes() const { return dynamic_bytes_; }
   std::size_t static_bytes() const { return static_bytes_; }
   bool Holds(const void* address, std::size_t bytes) const;
-  // Memory that nobody reads or writes, for ThreadSanitizer's book.
-  std::byte* tags() const { return memory_; }
 
  private:
   struct Piece {
