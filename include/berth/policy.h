@@ -56,13 +56,14 @@ struct ClassPolicy {
   std::optional<Duration> inter_token_slo;
   double prefill_min_share = 0.0;  // of a step's token budget, [0, 1]
   ClassStop stop = ClassStop::kNone;
+  std::vector<std::string> objectives;  // names by which gateways ask for the class
   bool removed = false;  // gone from the policy; keeps its index, has and borrows nothing, and what runs of it finishes
 
   std::int64_t ceiling_blocks() const { return kv_guarantee_blocks + kv_borrowing_limit_blocks; }
 };
 
 struct TenantPolicy {
-  std::string name;
+  std::string name;                                   // empty = a spare place, for a tenant that is not listed
   double weight = 1.0;                                // > 0
   std::optional<std::vector<ClassId>> classes;        // allowed; absent = all
   std::int64_t max_concurrent_requests = kUnlimited;  // queued + parked + running

@@ -17,6 +17,8 @@ namespace {
 // A policy change left its class less than the parked request needs.
 bool EndsForPolicy(const RequestState& r) { return r.ending_reason == RefusalReason::kPreemptedTooOften; }
 
+std::int64_t Milliseconds(Duration d) { return std::chrono::duration_cast<std::chrono::milliseconds>(d).count(); }
+
 const char* EndingMessage(RefusalReason reason) {
   switch (reason) {
     case RefusalReason::kCancelledByClient:
@@ -154,6 +156,14 @@ void Admission::Cancel(RequestKey key, RefusalReason reason) {
   r->ending = true;
 }
 
+void Admission::EndInfeasible(RequestKey key, TimePoint useful_at, std::int64_t computed_tokens) {
+  Cancel(key, RefusalReason::kDeadlineInfeasible);
+  RequestState* r = Lookup(key);
+  if (r == nullptr || r->ending_reason != RefusalReason::kDeadlineInfeasible) return;
+  r->useful_at = useful_at;
+  r->computed_tokens = computed_tokens;
+}
+
 void Admission::UpdateExpiry(RequestState* r) {
   TimePoint expiry = r->request.deadline;
   const Duration max_wait = class_policy(r->request.service_class).max_wait;
@@ -179,6 +189,11 @@ std::optional<Refusal> Admission::WhyItEnds(const RequestState& r) const {
   if (r.ending && !EndsForPolicy(r)) {
     refusal.reason = r.ending_reason;
     refusal.message = EndingMessage(r.ending_reason);
+    if (r.ending_reason == RefusalReason::kDeadlineInfeasible) {
+      refusal.predicted = r.useful_at - now_;
+      refusal.remaining = r.request.deadline - now_;
+      refusal.computed_tokens = r.computed_tokens;
+    }
     return refusal;
   }
   if (r.phase == Phase::kQueued && r.request.deadline != kNoDeadline &&
@@ -198,6 +213,9 @@ std::optional<Refusal> Admission::WhyItEnds(const RequestState& r) const {
       refusal.message = "was preempted and then waited longer than max_wait of class '" + c.name + "'; retry later";
     }
     refusal.limit_name = "max_wait";
+    refusal.limit = Milliseconds(c.max_wait);
+    refusal.asked =
+        Milliseconds(r.phase == Phase::kQueued ? now_ - r.request.arrival : r.parked_total + (now_ - r.parked_since));
     refusal.retry_after = RetryAfter(r.request.service_class);
     return refusal;
   }
@@ -340,25 +358,31 @@ void Admission::RefuseWhatDidNotStart() {
 Refusal Admission::CapacityRefusal(RequestState* r) {
   const ClassId c = r->request.service_class;
   Prepare(r);
+  Refusal refusal = CapacityLimit(c, r->entry.blocks, r->entry.slots);
+  const auto start = FindReservedStart(r);
+  refusal.retry_after = start.has_value() ? step_time_ * (start->step - plan_number_) : RetryAfter(c);
+  return refusal;
+}
+
+// The limit that a request of so many blocks and slots meets now.
+Refusal Admission::CapacityLimit(ClassId c, std::int64_t blocks, std::int64_t slots) const {
   Refusal refusal;
   refusal.reason = RefusalReason::kKvCapacityExhausted;
   const std::int64_t free_slots = policy_.max_running_sequences - ledger_.pool_slots();
-  if (r->entry.slots > free_slots) {
+  if (slots > free_slots) {
     refusal.limit_name = "running_sequences";
     refusal.limit = policy_.max_running_sequences;
-    refusal.asked = r->entry.slots;
-  } else if (ledger_.used(c) + r->entry.blocks > class_policy(c).ceiling_blocks()) {
+    refusal.asked = slots;
+  } else if (ledger_.used(c) + blocks > class_policy(c).ceiling_blocks()) {
     refusal.limit_name = "class_kv_blocks";
     refusal.limit = class_policy(c).ceiling_blocks();
-    refusal.asked = r->entry.blocks;
+    refusal.asked = blocks;
   } else {
     refusal.limit_name = "kv_blocks";
     refusal.limit = ledger_.pool_blocks();
-    refusal.asked = r->entry.blocks;
+    refusal.asked = blocks;
   }
   refusal.message = "class '" + class_policy(c).name + "' has no room for the request now; retry later";
-  const auto start = FindReservedStart(r);
-  refusal.retry_after = start.has_value() ? step_time_ * (start->step - plan_number_) : RetryAfter(c);
   return refusal;
 }
 

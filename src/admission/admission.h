@@ -13,6 +13,7 @@
 
 #include "admission/deadline_sums.h"
 #include "admission/ledger.h"
+#include "admission/outlook.h"
 #include "admission/request_state.h"
 #include "admission/token_rate.h"
 #include "admission/waiting_line.h"
@@ -50,12 +51,18 @@ class Admission {
   // What Submit would say now, changing nothing.
   std::optional<Refusal> Judge(const AdmissionRequest& request, TimePoint now) const;
 
+  // What would become of the request, were it submitted now. An opinion: prefix hits and the reserved starts of others
+  // are not looked at. REQUIRES: as Submit. Changes nothing.
+  RequestOutlook Foresee(const AdmissionRequest& request, TimePoint now);
+
   // What waited and was ended since the last plan by SetPolicy or shed by Submit. The next plan tells what was not
   // taken.
   std::vector<AdmissionPlan::Ending> TakeEnded() { return std::exchange(ended_between_plans_, {}); }
 
   // Ends the request in the next plan, waiting or running. Unknown keys are ignored.
   void Cancel(RequestKey key, RefusalReason reason = RefusalReason::kCancelledByClient);
+  // The same for a running request that cannot be useful before its deadline any more: what it would have needed.
+  void EndInfeasible(RequestKey key, TimePoint useful_at, std::int64_t computed_tokens);
 
   // One plan. `step_time` = what a step is predicted to take. The result is valid until the next call.
   const AdmissionPlan& Plan(TimePoint now, Duration step_time, const PoolView& view);
@@ -130,6 +137,9 @@ class Admission {
   Duration PredictedWait(const AdmissionRequest& request) const;
   static double RateTokens(const AdmissionRequest& request);
 
+  // outlook.cc
+  bool WouldStart(const AdmissionRequest& request);
+
   // admission.cc: requests' lives.
   void EnterLine(RequestState* r);
   void LeaveLine(RequestState* r);
@@ -148,6 +158,7 @@ class Admission {
   void SettleService(RequestState* r);
   void DropPreparations();
   Refusal CapacityRefusal(RequestState* r);
+  Refusal CapacityLimit(ClassId c, std::int64_t blocks, std::int64_t slots) const;
 
   // plan.cc: who starts.
   std::int64_t BlocksNow(const RequestState& r) const;

@@ -32,8 +32,8 @@ std::optional<Refusal> JudgeClass(const Policy& policy, ClassId c, TenantId tena
   const std::string& name = policy.classes[Index(c)].name;
   const TenantPolicy& asking = policy.tenants[Index(tenant)];
   if (asking.classes.has_value() && std::ranges::find(*asking.classes, c) == asking.classes->end()) {
-    return FieldRefusal(RefusalReason::kClassNotAllowed,
-                        "tenant '" + asking.name + "' may not use class '" + name + "'", "service_class");
+    return FieldRefusal(RefusalReason::kClassNotAllowed, NamedTenant(asking) + " may not use class '" + name + "'",
+                        "service_class");
   }
   if (policy.classes[Index(c)].stop == ClassStop::kNone) return std::nullopt;
   return FieldRefusal(RefusalReason::kClassOnHold,
@@ -48,8 +48,14 @@ void EntryDesk::SetPolicy(const Policy& policy) {
 }
 
 std::optional<Refusal> EntryDesk::Enter(const Arrival& arrival) {
+  if (auto refusal = Judge(arrival)) return refusal;
+  ++classes_[Index(arrival.service_class)].places_taken;
+  return std::nullopt;
+}
+
+std::optional<Refusal> EntryDesk::Judge(const Arrival& arrival) const {
   if (auto refusal = JudgeRequest(arrival)) return refusal;
-  ClassState& state = classes_[Index(arrival.service_class)];
+  const ClassState& state = classes_[Index(arrival.service_class)];
   const ClassPolicy& policy = policy_.classes[Index(arrival.service_class)];
   const std::int64_t places = state.places_taken - (Planted(PlantedBug::kBoundReadBeforeTicket) ? 1 : 0);
   if (places >= policy.max_queued_requests) {
@@ -59,7 +65,6 @@ std::optional<Refusal> EntryDesk::Enter(const Arrival& arrival) {
     refusal.retry_after = state.retry_after;
     return refusal;
   }
-  ++state.places_taken;
   return std::nullopt;
 }
 

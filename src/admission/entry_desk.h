@@ -32,6 +32,8 @@ class EntryDesk {
   // Takes a place in the class's queue, or says why not. In this order: draining, n, class known, allowed, not stopped,
   // duplicate id, byte bound on length, queue bound.
   std::optional<Refusal> Enter(const Arrival& arrival);
+  // What Enter would say.
+  std::optional<Refusal> Judge(const Arrival& arrival) const;
   // The place is free again: the ticket was not used, or the request was refused, started, or ended while it waited.
   void Leave(ClassId c);
   // A preempted request waits again, beyond the bound if need be.

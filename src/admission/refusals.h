@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "berth/admission.h"
+#include "berth/policy.h"
 
 namespace berth {
 
@@ -18,6 +19,11 @@ inline Refusal LimitRefusal(RefusalReason reason, std::string message, const cha
   refusal.limit = limit;
   refusal.asked = asked;
   return refusal;
+}
+
+// A place that was spare when the policy was made has no name in it.
+inline std::string NamedTenant(const TenantPolicy& tenant) {
+  return tenant.name.empty() ? "the tenant" : "tenant '" + tenant.name + "'";
 }
 
 }  // namespace berth

@@ -45,6 +45,8 @@ struct RequestState {
   TimePoint expiry = kNoDeadline;  // as entered in the list of expiries
   bool ending = false;             // cancelled, or can never start: ends in the next plan
   RefusalReason ending_reason = RefusalReason::kCancelledByClient;
+  TimePoint useful_at{};             // with kDeadlineInfeasible: the earliest time at which it could have been useful
+  std::int64_t computed_tokens = 0;  // and what was computed of it until then
 };
 
 }  // namespace berth

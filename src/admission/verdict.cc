@@ -11,12 +11,6 @@
 #include "base/planted_bug.h"
 
 namespace berth {
-namespace {
-
-std::int64_t Milliseconds(Duration d) { return std::chrono::duration_cast<std::chrono::milliseconds>(d).count(); }
-
-}  // namespace
-
 std::optional<Refusal> Admission::Submit(const AdmissionRequest& request, TimePoint now) {
   const ClassId c = request.service_class;
   if (auto refusal = Judge(request, now)) return refusal;
@@ -51,19 +45,18 @@ std::optional<Refusal> Admission::Judge(const AdmissionRequest& request, TimePoi
   const TenantPolicy& policy = tenant_policy(request.tenant);
   const TenantState& tenant = tenants_[Index(request.tenant)];
   if (tenant.live_requests >= policy.max_concurrent_requests) {
-    Refusal refusal =
-        LimitRefusal(RefusalReason::kTenantQuotaExceeded,
-                     "tenant '" + policy.name + "' has its most concurrent requests; retry when one ended",
-                     "max_concurrent_requests", policy.max_concurrent_requests, tenant.live_requests + 1);
+    Refusal refusal = LimitRefusal(RefusalReason::kTenantQuotaExceeded,
+                                   NamedTenant(policy) + " has its most concurrent requests; retry when one ended",
+                                   "max_concurrent_requests", policy.max_concurrent_requests, tenant.live_requests + 1);
     refusal.retry_after = RetryAfter(request.service_class);
     return refusal;
   }
   TokenRate rate = tenant.rate;
   if (const auto wait = rate.Take(RateTokens(request), now)) {
-    Refusal refusal = LimitRefusal(RefusalReason::kTenantQuotaExceeded,
-                                   "tenant '" + policy.name + "' is over its token rate; retry later",
-                                   "tokens_per_minute", static_cast<std::int64_t>(*policy.tokens_per_minute),
-                                   static_cast<std::int64_t>(RateTokens(request)));
+    Refusal refusal =
+        LimitRefusal(RefusalReason::kTenantQuotaExceeded, NamedTenant(policy) + " is over its token rate; retry later",
+                     "tokens_per_minute", static_cast<std::int64_t>(*policy.tokens_per_minute),
+                     static_cast<std::int64_t>(RateTokens(request)));
     refusal.retry_after = *wait;
     return refusal;
   }
@@ -100,11 +93,11 @@ std::optional<Refusal> Admission::JudgeSize(const AdmissionRequest& request) con
                      ledger_.ReachSlots(c), request.n);
   }
   if (blocks > tenant.max_kv_blocks) {
-    return too_large("the request needs more KV blocks than tenant '" + tenant.name + "' may reserve", "max_kv",
+    return too_large("the request needs more KV blocks than " + NamedTenant(tenant) + " may reserve", "max_kv",
                      tenant.max_kv_blocks, blocks);
   }
   if (!tenants_[Index(request.tenant)].rate.CanEverPass(RateTokens(request))) {
-    return too_large("the request is larger than the token burst of tenant '" + tenant.name + "'", "burst_tokens",
+    return too_large("the request is larger than the token burst of " + NamedTenant(tenant), "burst_tokens",
                      static_cast<std::int64_t>(tenant.burst_tokens), static_cast<std::int64_t>(RateTokens(request)));
   }
   return std::nullopt;
@@ -200,8 +193,7 @@ std::optional<Refusal> Admission::JudgeDeadline(const AdmissionRequest& request,
   if (request.deadline == kNoDeadline) return std::nullopt;
   const Duration remaining = request.deadline - now;
   Refusal refusal;
-  refusal.limit_name = "remaining_ms";
-  refusal.limit = Milliseconds(remaining);
+  refusal.remaining = remaining;
   if (remaining <= Duration(0)) {
     refusal.reason = RefusalReason::kDeadlineExceeded;
     refusal.message = "the request's deadline has passed";
@@ -214,7 +206,7 @@ std::optional<Refusal> Admission::JudgeDeadline(const AdmissionRequest& request,
   if (predicted <= remaining) return std::nullopt;
   refusal.reason = RefusalReason::kDeadlineInfeasible;
   refusal.message = "the request could not be useful before its deadline; allow more time or ask for less";
-  refusal.asked = Milliseconds(predicted);
+  refusal.predicted = predicted;
   return refusal;
 }
 

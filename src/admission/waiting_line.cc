@@ -56,14 +56,15 @@ void WaitingLine::Charge(TenantId tenant, double weighted_block_seconds) {
 
 void WaitingLine::Freeze() {
   if (touched_.empty()) return;
+  // Of those that were there and still are. No loop over all tenants: there may be thousands, nearly all of them away.
   double least = std::numeric_limits<double>::infinity();
-  bool newcomers = false;
-  for (const TenantId t : touched_) newcomers |= at(t).live > 0 && !at(t).was_live;
-  if (newcomers) {
-    for (const Tenant& t : tenants_) {
-      if (t.live > 0 && t.was_live) least = std::min(least, t.counter);
-    }
+  for (const TenantId t : touched_) {
+    const Tenant& tenant = at(t);
+    if (!tenant.was_live) continue;
+    standing_.erase({tenant.frozen, t});
+    if (tenant.live > 0) least = std::min(least, tenant.counter);
   }
+  if (!standing_.empty()) least = std::min(least, standing_.begin()->first);
   for (const TenantId t : touched_) {
     Tenant& tenant = at(t);
     if (tenant.live > 0 && !tenant.was_live && least < std::numeric_limits<double>::infinity()) {
@@ -76,6 +77,7 @@ void WaitingLine::Freeze() {
       tenant.in_order = false;
     }
     tenant.frozen = tenant.counter;
+    if (tenant.was_live) standing_.emplace(tenant.frozen, t);
   }
   for (const TenantId t : touched_) {
     if (!at(t).parked.empty() || !at(t).queued.empty()) InsertInOrder(t);

@@ -50,7 +50,7 @@ class WaitingLine {
     double counter = 0.0;
     double frozen = 0.0;
     std::int32_t live = 0;
-    bool was_live = false;  // at the last Freeze
+    bool was_live = false;  // at the last Freeze: then it is in standing_ with the counter it had
     bool in_order = false;
     bool touched = false;
     Sorted parked;
@@ -64,8 +64,9 @@ class WaitingLine {
   Next WalkPart(Sorted Tenant::*part, Visit&& visit);
 
   std::vector<Tenant> tenants_;
-  std::vector<TenantId> order_;    // tenants with waiters, by frozen counter; some may have none left
-  std::vector<TenantId> touched_;  // came to life, ended or were charged since the last Freeze
+  std::vector<TenantId> order_;                     // tenants with waiters, by frozen counter; some may have none left
+  std::set<std::pair<double, TenantId>> standing_;  // who was live at the last Freeze, by the counter it had then
+  std::vector<TenantId> touched_;                   // came to life, ended or were charged since the last Freeze
   std::int64_t size_ = 0;
   std::vector<std::pair<Sorted::const_iterator, Sorted::const_iterator>> heads_;  // scratch of a walk
 };

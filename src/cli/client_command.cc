@@ -1,13 +1,14 @@
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <memory>
 #include <stop_token>
 #include <utility>
 
 #include "cli/client/client.h"
+#include "cli/client/retry.h"
 #include "cli/collect.h"
 #include "cli/commands.h"
+#include "cli/connection_flags.h"
 #include "cli/flags.h"
 #include "cli/request_flags.h"
 #include "cli/signals.h"
@@ -20,11 +21,13 @@ struct ClientGenerateOptions {
   PromptFlags prompt;
   RequestFlags request;
   RequestSettings limits;
-  std::string server = ServerSettings().grpc;
+  ConnectionFlags connection;
   std::string model;
   std::string service_class;
+  std::string tenant;
   std::string request_id;
   float timeout_seconds = 0.0F;
+  std::int32_t retries = kDefaultRetries;
   bool json = false;
 };
 
@@ -39,17 +42,6 @@ Json AnswerJson(const Answer& answer, const GenerateSpec& spec) {
   return json;
 }
 
-// "HOST:PORT" or "unix:PATH"; whether somebody listens there is the call's to find out.
-bool LooksLikeAddress(const std::string& address) {
-  if (address.starts_with("unix:")) return address.size() > 5;
-  const std::size_t colon = address.rfind(':');
-  if (colon == std::string::npos || colon == 0) return false;
-  int port = 0;
-  const char* end = address.data() + address.size();
-  const auto [stop, error] = std::from_chars(address.data() + colon + 1, end, port);
-  return error == std::errc() && stop == end && port > 0 && port < 65536;
-}
-
 // Whatever the server says no to is a fault of this run: the command line itself was well-formed.
 Outcome CallFault(const absl::Status& status, const ClientGenerateOptions& options) {
   if (status.code() == absl::StatusCode::kDeadlineExceeded && options.timeout_seconds > 0) {
@@ -59,20 +51,27 @@ Outcome CallFault(const absl::Status& status, const ClientGenerateOptions& optio
   return Fault(InFlagNames(std::string(status.message())));
 }
 
-ClientOptions MakeClientOptions(const ClientGenerateOptions& options) {
+void TellRetry(const RetryNotice& notice, std::int32_t max_retries) {
+  std::fprintf(stderr, "retry %d of %d in %s s: %s\n", notice.retry, max_retries,
+               Fixed(ToSeconds(notice.wait), 1).c_str(), OneLine(std::string(notice.status.message())).c_str());
+}
+
+ClientOptions MakeClientOptions(const ClientGenerateOptions& options, ConnectionOptions connection) {
   ClientOptions client;
-  client.address = options.server;
+  client.connection = std::move(connection);
   client.model = options.model;
   client.service_class = options.service_class;
+  client.tenant = options.tenant;
   client.timeout =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(static_cast<double>(options.timeout_seconds)));
+  client.max_retries = options.retries;
+  client.on_retry = [max_retries = options.retries](const RetryNotice& notice) { TellRetry(notice, max_retries); };
   return client;
 }
 
 Outcome ClientGenerate(const ClientGenerateOptions& options, Output& out) {
-  if (!LooksLikeAddress(options.server)) {
-    return UsageError("--server must be HOST:PORT or unix:PATH, not \"" + options.server + "\"");
-  }
+  absl::StatusOr<ConnectionOptions> connection = MakeConnection(options.connection);
+  if (!connection.ok()) return FromStatus(connection.status());
   absl::StatusOr<GenerateSpec> spec = MakeSpec(options.request, options.limits);
   if (!spec.ok()) return FromStatus(spec.status());
   if (const absl::Status status = ReadPrompt(options.prompt, &*spec); !status.ok()) return FromStatus(status);
@@ -86,7 +85,7 @@ Outcome ClientGenerate(const ClientGenerateOptions& options, Output& out) {
     stopped_by = signal;
     stop.request_stop();
   });
-  GenerateClient client(MakeClientOptions(options));
+  GenerateClient client(MakeClientOptions(options, *std::move(connection)));
   Answer answer(spec->sampling.n);
   // One text comes as it is made; several would get mixed up.
   const bool shows_deltas = !options.json && spec->sampling.n == 1;
@@ -126,20 +125,28 @@ void AddClientCommand(CLI::App* root, Invocation* invocation) {
   client->footer(
       "Example:\n"
       "  berth client generate --prompt 'The capital of France is' --max-tokens 16");
+  AddClientHealthCommand(client, invocation);
 
   auto options = std::make_shared<ClientGenerateOptions>();
   CLI::App* app = client->add_subcommand("generate", "Continue a prompt, on a server");
-  AddText(app, "--server", &options->server, "HOST:PORT", "the server's gRPC address; default " + options->server)
-      ->group("Server");
+  AddConnectionFlags(app, &options->connection);
   AddText(app, "--model", &options->model, "NAME", "the model's served name; default: whatever is served")
       ->group("Server");
   AddText(app, "--class", &options->service_class, "NAME",
           "the service class; default: the server's (interactive: now or not at all; batch: may wait and pause)")
       ->group("Server");
+  AddText(app, "--tenant", &options->tenant, "NAME",
+          "whom the request is counted for; default: whom the credentials stand for")
+      ->group("Server");
   AddText(app, "--request-id", &options->request_id, "ID", "a name for the request; default: the server makes one")
       ->group("Server");
   AddFloat(app, "--timeout", &options->timeout_seconds, 0.0F, 1e6F, true,
-           "seconds the whole call may take; default: no limit")
+           "seconds the whole call may take, with all its attempts; default: no limit")
+      ->group("Server");
+  AddInt(
+      app, "--retries", &options->retries, 0, 100,
+      "how often to try again where that can help and nothing of the answer has come, when the server says; default " +
+          std::to_string(kDefaultRetries))
       ->group("Server");
   AddPromptFlags(app, &options->prompt);
   AddRequestFlags(app, &options->request, options->limits);
@@ -150,7 +157,10 @@ void AddClientCommand(CLI::App* root, Invocation* invocation) {
       "The text goes to standard output as it comes, a line of figures to standard error. With -n above 1 the texts "
       "come\n"
       "when all are done, each behind a line with its number.\n"
-      "Ctrl-C gives the request up, keeps what came and exits with 130.\n\n"
+      "Ctrl-C gives the request up, keeps what came and exits with 130.\n"
+      "A request that is refused for now is sent again after the time that the server names, within --timeout; each "
+      "time\n"
+      "a line on standard error says why.\n\n"
       "Example:\n"
       "  berth client generate --server 127.0.0.1:8433 --prompt 'The capital of France is' --max-tokens 16");
   app->callback([=] { invocation->run = [=](Output& out) { return ClientGenerate(*options, out); }; });

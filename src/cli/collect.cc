@@ -143,7 +143,9 @@ Json UsageJson(const Usage& usage) {
           {"peak_blocks", usage.peak_blocks},
           {"kv_block_seconds", usage.kv_block_seconds},
           {"held_block_seconds", usage.held_block_seconds},
-          {"accelerator_seconds", usage.accelerator_seconds}};
+          {"accelerator_seconds", usage.accelerator_seconds},
+          {"preemptions", usage.preemptions},
+          {"recomputed_tokens", usage.recomputed_tokens}};
 }
 
 Json TimingJson(const Usage& usage) {

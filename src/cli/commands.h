@@ -19,6 +19,7 @@ void AddServeCommand(CLI::App* root, Invocation* invocation);
 void AddGenerateCommand(CLI::App* root, Invocation* invocation);
 void AddBatchCommand(CLI::App* root, Invocation* invocation);
 void AddClientCommand(CLI::App* root, Invocation* invocation);
+void AddClientHealthCommand(CLI::App* client, Invocation* invocation);
 void AddTokenizeCommand(CLI::App* root, Invocation* invocation);
 void AddDetokenizeCommand(CLI::App* root, Invocation* invocation);
 void AddScoreCommand(CLI::App* root, Invocation* invocation);

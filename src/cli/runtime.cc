@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "base/machine.h"
+#include "config/carry_over.h"
 #include "config/size.h"
 #include "runner/cpu/cpu_backend.h"
 
@@ -155,6 +156,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config
   absl::StatusOr<Policy> policy = PlanPolicy(decided, plan->context, findings);
   if (!policy.ok()) return policy.status();
   runtime->policy = *std::move(policy);
+  AddSpareTenants(decided.max_unlisted_tenants, &runtime->policy);
   const std::int32_t context = decided.model.max_context_tokens;
   model.config.context_tokens = context;
 

@@ -32,7 +32,13 @@ FrontendOptions MakeFrontendOptions(const Runtime& runtime) {
   const ServerConfig& config = runtime.config;
   FrontendOptions options;
   options.listen_address = config.server.grpc;
-  options.max_message_bytes = config.server.max_message_bytes;
+  options.tls = config.server.tls.pem;
+  options.connections.max_message_bytes = config.server.max_message_bytes;
+  options.connections.max_metadata_bytes = config.server.max_metadata_bytes;
+  options.connections.max_streams = config.server.max_streams_per_connection;
+  options.connections.max_memory_bytes = config.server.max_memory_bytes;
+  options.connections.max_age = config.server.max_connection_age;
+  options.identity = IdentityOf(config);
   options.write_timeout = config.server.write_timeout;
   options.limits.max_stop_strings = config.request.max_stop_strings;
   options.limits.max_stop_string_bytes = config.request.max_stop_string_bytes;
@@ -143,6 +149,7 @@ Outcome Serve(const ServeOptions& options, Output& out) {
   if (!server.ok()) return UsageError(std::string(server.status().message()));
 
   LogDecisions(**runtime);
+  spdlog::info("callers: {}", DescribeSecurity((*runtime)->config));
   Json start = StartJson(**runtime, (*server)->address());
   std::atomic<Duration> drain_timeout = file->config.server.drain_timeout;
   std::unique_ptr<ServedPolicy> policy;
@@ -151,7 +158,7 @@ Outcome Serve(const ServeOptions& options, Output& out) {
                  options.config_path, file->sha256);
     start["config_sha256"] = file->sha256;
     policy = std::make_unique<ServedPolicy>(*std::move(file), options.config_path, options.flags, runtime->get(),
-                                            &drain_timeout);
+                                            server->get(), &drain_timeout);
     if (const absl::Status started = policy->Start(); !started.ok()) return FromStatus(started);
   }
   signals.SetHandler([&](int signal) { stop.Set(signal); });

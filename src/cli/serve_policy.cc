@@ -1,6 +1,8 @@
 #include "cli/serve_policy.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,8 +17,15 @@ namespace {
 
 constexpr std::size_t kMostChangesLogged = 50;
 
-absl::Status NotServed(const std::string& key, const std::string& why) {
-  return absl::UnimplementedError(key + ": " + why);
+// However long a step takes, a reload does not wait longer for the engine to take the policy in.
+constexpr Duration kMostAdoptionTime = std::chrono::seconds(5);
+
+// Returns when the engine has another policy than `before`.
+void AwaitAdoption(const Engine& engine, const std::shared_ptr<const Policy>& before) {
+  const TimePoint end = std::chrono::steady_clock::now() + kMostAdoptionTime;
+  while (engine.policy() == before && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 void LogReload(const ReloadReport& report) {
@@ -47,30 +56,40 @@ absl::StatusOr<PolicyFile> ReadServerConfig(const std::string& path, const Confi
   if (!path.empty()) file = ReadPolicyFile(path, Severity::kError, findings);
   if (!findings->ok()) return absl::InvalidArgumentError(path + ": " + findings->Summary());
   flags.Apply(&file.config);
-  if (absl::Status served = CheckServed(file.config); !served.ok()) return served;
   return file;
 }
 
-absl::Status CheckServed(const ServerConfig& config) {
-  const ServerSettings& server = config.server;
-  if (!server.tls.certificate.empty() || !server.tls.client_ca.empty()) {
-    return NotServed("server.tls", "TLS is not served yet; take it out, or put a proxy that has it in front");
-  }
-  if (!server.admin_subjects.empty() || !server.trusted_identity.subjects.empty() ||
-      !server.trusted_identity.key_ids.empty()) {
-    return NotServed("server", "admin_subjects and trusted_identity are not served yet; take them out");
-  }
+IdentityOptions IdentityOf(const ServerConfig& config) {
+  IdentityOptions options;
   for (const TenantSettings& tenant : config.tenants) {
-    if (!tenant.has_credentials()) continue;
-    return NotServed("tenants." + tenant.name,
-                     "credentials are not checked yet, so anybody could call as this tenant; take them out");
+    for (const ApiKeySettings& key : tenant.api_keys) {
+      options.api_keys.push_back({key.id, key.sha256, tenant.name, key.admin});
+    }
+    for (const std::string& subject : tenant.subjects) options.subjects.push_back({subject, tenant.name});
   }
-  return absl::OkStatus();
+  options.trusted_key_ids = config.server.trusted_identity.key_ids;
+  options.trusted_subjects = config.server.trusted_identity.subjects;
+  options.admin_subjects = config.server.admin_subjects;
+  return options;
 }
 
-ServedPolicy::ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags, Runtime* runtime,
+std::string DescribeSecurity(const ServerConfig& config) {
+  const IdentityOptions identity = IdentityOf(config);
+  const TlsSettings& tls = config.server.tls;
+  std::string text = tls.certificate.empty() ? "no TLS"
+                     : tls.client_ca.empty() ? "TLS"
+                                             : "TLS with client certificates";
+  if (!IdentityTable(identity).needs_credentials())
+    return text + "; no credentials: callers are whom they say they are";
+  return text + "; " + GroupDigits(std::ssize(identity.api_keys)) + " API keys, " +
+         GroupDigits(std::ssize(identity.subjects)) + " certificate subjects";
+}
+
+ServedPolicy::ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags, Runtime* runtime, GrpcServer* server,
                            std::atomic<Duration>* drain_timeout)
     : runtime_(runtime),
+      server_(server),
+      tls_(file.config.server.tls.pem),
       drain_timeout_(drain_timeout),
       watch_(file.config.reload == ReloadMode::kWatch),
       reloader_(
@@ -79,16 +98,29 @@ ServedPolicy::ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags,
           [this](const ServerConfig& config, const Policy& policy) { return Apply(config, policy); }, LogReload) {}
 
 absl::Status ServedPolicy::Apply(const ServerConfig& config, const Policy& policy) {
-  if (absl::Status served = CheckServed(config); !served.ok()) return served;
   const std::int64_t started_with = runtime_->config.scheduler.max_batched_tokens;
   if (policy.max_batched_tokens > started_with) {
     return absl::FailedPreconditionError("scheduler.max_batched_tokens: the server was started for steps of " +
                                          std::to_string(started_with) +
                                          " tokens, and more takes a restart; lower it, or restart the server");
   }
-  Policy next = CarryOver(*runtime_->engine->policy(), policy);
+  const std::shared_ptr<const Policy> running = runtime_->engine->policy();
+  Callers& callers = *server_->callers();
+  const Policy next = CarryOver(callers.Named(*running), policy);
   if (absl::Status valid = ValidatePolicy(next, runtime_->policy_context.pool); !valid.ok()) return valid;
-  runtime_->engine->SetPolicy(std::move(next));
+  callers.SetPolicy(next);
+  runtime_->engine->SetPolicy(next);
+  AwaitAdoption(*runtime_->engine, running);
+  callers.SetIdentity(IdentityOf(config));
+  if (const TlsPem& tls = config.server.tls.pem; tls != tls_) {
+    server_->SetTls(tls);
+    tls_ = tls;
+    const absl::StatusOr<std::vector<CertificateFacts>> chain = ReadCertificates(tls.certificate);
+    if (chain.ok()) {
+      spdlog::info("TLS: new connections get the certificate of {}, valid until {}", OneLine(chain->front().subject),
+                   FormatUtc(chain->front().not_after));
+    }
+  }
   *drain_timeout_ = config.server.drain_timeout;
   return absl::OkStatus();
 }

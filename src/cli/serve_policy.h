@@ -12,6 +12,7 @@
 #include "cli/runtime.h"
 #include "config/policy_file.h"
 #include "config/policy_reloader.h"
+#include "frontend/server.h"
 
 namespace berth::cli {
 
@@ -19,15 +20,16 @@ namespace berth::cli {
 // error where one is an error.
 absl::StatusOr<PolicyFile> ReadServerConfig(const std::string& path, const ConfigFlags& flags, Diagnostics* findings);
 
-// Says which key of the configuration promises what this server does not do yet, where it would be unsafe to go on as
-// if it did.
-absl::Status CheckServed(const ServerConfig& config);
+// Whose credentials the configuration takes.
+IdentityOptions IdentityOf(const ServerConfig& config);
+// What protects the server, in a line.
+std::string DescribeSecurity(const ServerConfig& config);
 
-// Keeps the runtime's engine to the policy file and logs what happens. `drain_timeout` follows it. The runtime and
-// `drain_timeout` must outlive the reloader.
+// Keeps the runtime's engine and the server to the policy file, the key files and those of TLS, and logs what happens.
+// `drain_timeout` follows it. What the pointers lead to must outlive the reloader.
 class ServedPolicy {
  public:
-  ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags, Runtime* runtime,
+  ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags, Runtime* runtime, GrpcServer* server,
                std::atomic<Duration>* drain_timeout);
 
   absl::Status Start() { return reloader_.Start(watch_); }
@@ -38,6 +40,8 @@ class ServedPolicy {
   absl::Status Apply(const ServerConfig& config, const Policy& policy);
 
   Runtime* const runtime_;
+  GrpcServer* const server_;
+  TlsPem tls_;  // the server's now; touched by reloads alone
   std::atomic<Duration>* const drain_timeout_;
   const bool watch_;
   PolicyReloader reloader_;  // last: its thread uses the rest

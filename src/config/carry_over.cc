@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -12,11 +14,13 @@ namespace {
 // Where each of `next` goes: the place of its name in `running`, or behind all of them.
 template <typename Item>
 std::vector<std::int32_t> Places(const std::vector<Item>& running, const std::vector<Item>& next) {
+  std::unordered_map<std::string_view, std::int32_t> by_name;
+  for (std::size_t i = 0; i < running.size(); ++i) by_name.emplace(running[i].name, static_cast<std::int32_t>(i));
   std::vector<std::int32_t> places;
   auto behind = static_cast<std::int32_t>(running.size());
   for (const Item& item : next) {
-    const auto found = std::find_if(running.begin(), running.end(), [&](const Item& r) { return r.name == item.name; });
-    places.push_back(found != running.end() ? static_cast<std::int32_t>(found - running.begin()) : behind++);
+    const auto found = by_name.find(item.name);
+    places.push_back(found != by_name.end() ? found->second : behind++);
   }
   return places;
 }
@@ -35,6 +39,15 @@ std::vector<Item> Placed(const std::vector<Item>& gone, std::vector<Item> next,
 }
 
 }  // namespace
+
+void AddSpareTenants(std::int32_t count, Policy* policy) {
+  if (count == 0) return;
+  TenantPolicy unlisted = policy->tenants[static_cast<std::size_t>(policy->default_tenant)];
+  unlisted.name.clear();
+  policy->tenants.insert(policy->tenants.end(), static_cast<std::size_t>(count), unlisted);
+  unlisted.name = kOtherTenant;
+  policy->tenants.push_back(std::move(unlisted));
+}
 
 Policy CarryOver(const Policy& running, Policy next) {
   const std::vector<ClassId> class_places = Places(running.classes, next.classes);

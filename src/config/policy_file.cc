@@ -21,6 +21,7 @@
 #include "config/read_value.h"
 #include "config/settings_check.h"
 #include "config/suggestions.h"
+#include "config/tls_files.h"
 #include "config/yaml_tree.h"
 
 namespace berth {
@@ -233,7 +234,7 @@ ServerConfig ParsePolicy(std::string_view text, Diagnostics* diagnostics) {
   return config;
 }
 
-PolicyFile ReadPolicyFile(const std::string& path, Severity absent_key_file, Diagnostics* diagnostics) {
+PolicyFile ReadPolicyFile(const std::string& path, Severity absent_file, Diagnostics* diagnostics) {
   PolicyFile file;
   const absl::StatusOr<std::string> text = ReadConfigFile(path);
   file.files[path] = DigestOf(text);
@@ -244,7 +245,8 @@ PolicyFile ReadPolicyFile(const std::string& path, Severity absent_key_file, Dia
   file.sha256 = file.files[path];
   file.config = Decode(*text, diagnostics);
   CountPathsFrom(std::filesystem::path(path).parent_path(), &file.config);
-  ReadKeyFiles(absent_key_file, &file, diagnostics);
+  ReadKeyFiles(absent_file, &file, diagnostics);
+  ReadTlsFiles(absent_file, &file, diagnostics);
   if (diagnostics->ok()) CheckSettings(file.config, diagnostics);
   return file;
 }

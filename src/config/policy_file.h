@@ -20,7 +20,7 @@ using FileDigests = std::map<std::string, std::string>;
 struct PolicyFile {
   ServerConfig config;
   std::string sha256;  // of the file's content; empty where it could not be read
-  FileDigests files;   // what it was made of: the policy file and its key files
+  FileDigests files;   // what it was made of: the policy file, its key files and those of TLS
 };
 
 // Takes the text of a policy file in; everything that is wrong with it is told to `diagnostics`, and the settings are
@@ -29,9 +29,10 @@ struct PolicyFile {
 // TenantSettings. A tenant "default" is added where there is none.
 ServerConfig ParsePolicy(std::string_view text, Diagnostics* diagnostics);
 
-// ParsePolicy of a file, with what only a file can have: relative paths in it count from its folder, and the key files
-// it names are read; one that cannot be read is an error or, where only the policy is asked about, a warning.
-PolicyFile ReadPolicyFile(const std::string& path, Severity absent_key_file, Diagnostics* diagnostics);
+// ParsePolicy of a file, with what only a file can have: relative paths in it count from its folder, and the files it
+// names, of API keys and of TLS, are read; one that cannot be read is an error or, where only the policy is asked
+// about, a warning. A certificate and a key that are read must belong together; one that is out of date is a warning.
+PolicyFile ReadPolicyFile(const std::string& path, Severity absent_file, Diagnostics* diagnostics);
 
 // A regular file of at most kMaxPolicyBytes; errors say what is wrong with it, without its name.
 absl::StatusOr<std::string> ReadConfigFile(const std::string& path);

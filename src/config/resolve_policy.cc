@@ -76,6 +76,7 @@ class Resolver {
     policy.prefill_min_share =
         static_cast<double>(c.prefill_min_share_millionths) / static_cast<double>(kWholeMillionths);
     policy.stop = c.stop;
+    policy.objectives = c.objectives;
     return policy;
   }
 

@@ -41,6 +41,7 @@ ServerConfig LocalConfig(std::int32_t max_contexts) {
   config.default_class = local.name;
   config.kv_cache.auto_max_contexts = max_contexts;
   config.scheduler.calibration_steps = 0;
+  config.max_unlisted_tenants = 0;
   return config;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/certificate.h"
 #include "berth/clock.h"
 #include "berth/kv.h"
 #include "berth/policy.h"
@@ -58,7 +59,8 @@ struct RequestSettings {
 struct TlsSettings {
   std::string certificate;  // paths of PEM files; empty = none
   std::string key;
-  std::string client_ca;  // asks clients for a certificate of it (mTLS)
+  std::string client_ca;  // clients must have a certificate of it (mTLS)
+  TlsPem pem;             // what these files held when the policy file was read
 };
 
 // Who may speak for other tenants.
@@ -74,6 +76,11 @@ struct ServerSettings {
   std::string admin = "unix:berth-admin.sock";
   TlsSettings tls;
   std::int32_t max_message_bytes = 4 * 1024 * 1024;
+  std::int32_t max_metadata_bytes = 16 * 1024;  // of one call's headers
+  // More than a queue of the default length over one connection, so that the queue refuses and not the transport.
+  std::int32_t max_streams_per_connection = 1024;
+  std::int64_t max_memory_bytes = std::int64_t{512} << 20U;  // of gRPC: what is received and not yet taken, or not sent
+  std::optional<Duration> max_connection_age;                // then clients are asked to connect anew
   Duration drain_delay = std::chrono::seconds(5);
   Duration drain_timeout = std::chrono::seconds(20);
   Duration write_timeout = std::chrono::seconds(10);
@@ -165,6 +172,8 @@ struct ServerConfig {
   std::vector<ClassSettings> classes = DefaultClasses();
   std::string default_class = "interactive";
   std::vector<TenantSettings> tenants = DefaultTenants();
+  // Tenants that are not listed and get limits of their own all the same, those of `default`; further ones share them.
+  std::int32_t max_unlisted_tenants = 1000;
   ReloadMode reload = ReloadMode::kWatch;
 
   KvDtype kv_dtype() const { return kv_cache.dtype.value_or(compute.float32 ? KvDtype::kFloat32 : KvDtype::kBf16); }

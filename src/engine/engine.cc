@@ -33,11 +33,13 @@ std::vector<TokenId> PaddingIds(std::int32_t vocab_size, std::int32_t backend_vo
   return ids;
 }
 
-// Tenants share no cached blocks, so that none learns from a fast answer what another one asked (FNV-1a of the name).
-std::uint64_t CacheSalt(const std::string& tenant_name) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : tenant_name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return hash;
+// Tenants share no cached blocks, so that none learns from a fast answer what another one asked. A tenant's place in
+// the policy is its own for as long as the process lives (the finaliser of SplitMix64 spreads it).
+std::uint64_t CacheSalt(TenantId tenant) {
+  auto salt = static_cast<std::uint64_t>(tenant) + 0x9e3779b97f4a7c15ULL;
+  salt = (salt ^ (salt >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+  salt = (salt ^ (salt >> 27U)) * 0x94d049bb133111ebULL;
+  return salt ^ (salt >> 31U);
 }
 
 }  // namespace
@@ -53,6 +55,7 @@ class Engine::Impl final : public OutputListener {
   void Cancel(TicketNumber ticket) {
     if (entrance_.MarkCancelled(ticket)) inbox_->Cancel(ticket);
   }
+  void Foresee(const GenerateSpec& spec, const KvDemand& demand, std::function<void(RequestOutlook)> answer);
   void SetPolicy(Policy policy);
   void Shutdown(Duration timeout);
   bool serving() const { return !loop_.faulted() && !entrance_.draining(); }
@@ -64,7 +67,7 @@ class Engine::Impl final : public OutputListener {
 
  private:
   std::unique_ptr<LiveRequest> MakeLive(const std::shared_ptr<const RequestFacts>& facts,
-                                        std::shared_ptr<EventSink> sink, const Policy& policy) const;
+                                        std::shared_ptr<EventSink> sink) const;
   void Refuse(TicketNumber ticket, std::unique_ptr<LiveRequest> request, Refusal refusal);
 
   // Constant after construction.
@@ -127,7 +130,7 @@ void Engine::Impl::Submit(TicketNumber ticket, TokenizedRequest request, std::sh
   EndRule rule(*tokenizer_, spec.stopping, demand.max_output_tokens, never_drawn_);
   auto facts = std::make_shared<const RequestFacts>(
       RequestFacts{ticket, std::move(request.spec), std::move(request.prompt), demand, std::move(rule)});
-  std::unique_ptr<LiveRequest> live = MakeLive(facts, std::move(sink), limits->policy());
+  std::unique_ptr<LiveRequest> live = MakeLive(facts, std::move(sink));
   if (refusal.has_value()) return Refuse(ticket, std::move(live), *std::move(refusal));
   if (!inbox_->Submit(&live)) return Refuse(ticket, std::move(live), Draining());
   // It may have been cancelled before the inbox knew it.
@@ -135,7 +138,7 @@ void Engine::Impl::Submit(TicketNumber ticket, TokenizedRequest request, std::sh
 }
 
 std::unique_ptr<LiveRequest> Engine::Impl::MakeLive(const std::shared_ptr<const RequestFacts>& facts,
-                                                    std::shared_ptr<EventSink> sink, const Policy& policy) const {
+                                                    std::shared_ptr<EventSink> sink) const {
   const GenerateSpec& spec = facts->spec;
   auto live = std::make_unique<LiveRequest>(LiveRequest{
       .facts = facts,
@@ -150,7 +153,7 @@ std::unique_ptr<LiveRequest> Engine::Impl::MakeLive(const std::shared_ptr<const 
   scheduled.deadline = spec.deadline;
   scheduled.prompt = facts->prompt;
   scheduled.max_output_tokens = facts->demand.max_output_tokens;
-  scheduled.salt = CacheSalt(policy.tenants[static_cast<std::size_t>(spec.tenant)].name);
+  scheduled.salt = CacheSalt(spec.tenant);
   scheduled.sampling = &spec.sampling;
   scheduled.logprobs = spec.output.logprobs;
   scheduled.prompt_logprobs = spec.output.prompt_logprobs;
@@ -170,6 +173,26 @@ void Engine::Impl::Refuse(TicketNumber ticket, std::unique_ptr<LiveRequest> requ
   record.end = std::make_unique<RequestEnd>(RequestEnd{
       .request = std::move(request->output), .usage = request->meter.At(clock_->Now()), .refusal = std::move(refusal)});
   output_.Post(std::move(batch));
+}
+
+void Engine::Impl::Foresee(const GenerateSpec& spec, const KvDemand& demand,
+                           std::function<void(RequestOutlook)> answer) {
+  if (std::optional<Refusal> refusal = entrance_.Judge({.request_id = spec.request_id,
+                                                        .service_class = spec.service_class,
+                                                        .tenant = spec.tenant,
+                                                        .n = spec.sampling.n,
+                                                        .least_prompt_tokens = demand.prompt_tokens})) {
+    return answer({RequestOutlook::Kind::kRefused, {}, std::move(refusal)});
+  }
+  Question question;
+  question.spec.service_class = spec.service_class;
+  question.spec.tenant = spec.tenant;
+  question.spec.sampling.n = spec.sampling.n;
+  question.spec.arrival = spec.arrival;
+  question.spec.deadline = spec.deadline;
+  question.demand = demand;
+  question.answer = std::move(answer);
+  inbox_->Ask(std::move(question));
 }
 
 void Engine::Impl::SetPolicy(Policy policy) {
@@ -204,9 +227,11 @@ Engine::Engine(const EngineOptions& options, Backend* backend, const Tokenizer* 
 Engine::~Engine() = default;
 
 std::variant<QueueTicket, Refusal> Engine::TakeTicket(const TicketRequest& request) {
-  std::variant<TicketNumber, Refusal> place = impl_->entrance().Enter(request);
+  std::variant<EntranceTicket, Refusal> place = impl_->entrance().Enter(request);
   if (auto* refusal = std::get_if<Refusal>(&place)) return std::move(*refusal);
-  return QueueTicket(this, std::get<TicketNumber>(place), request);
+  const auto& ticket = std::get<EntranceTicket>(place);
+  if (ticket.replaced.has_value()) Cancel(*ticket.replaced);
+  return QueueTicket(this, ticket.number, request);
 }
 
 void Engine::Submit(QueueTicket ticket, TokenizedRequest request, std::shared_ptr<EventSink> sink) {
@@ -219,9 +244,14 @@ void Engine::Submit(QueueTicket ticket, TokenizedRequest request, std::shared_pt
 
 void Engine::Cancel(TicketNumber ticket) { impl_->Cancel(ticket); }
 
-std::variant<KvDemand, Refusal> Engine::EstimateDemand(ClassId service_class, std::int64_t prompt_tokens,
-                                                       std::int32_t n, const StoppingSpec& stopping) const {
-  return impl_->limits()->EstimateDemand(service_class, /*tenant=*/0, prompt_tokens, n, stopping);
+std::variant<KvDemand, Refusal> Engine::EstimateDemand(ClassId service_class, TenantId tenant,
+                                                       std::int64_t prompt_tokens, std::int32_t n,
+                                                       const StoppingSpec& stopping) const {
+  return impl_->limits()->EstimateDemand(service_class, tenant, prompt_tokens, n, stopping);
+}
+
+void Engine::Foresee(const GenerateSpec& spec, const KvDemand& demand, std::function<void(RequestOutlook)> answer) {
+  impl_->Foresee(spec, demand, std::move(answer));
 }
 
 void Engine::SetPolicy(Policy policy) { impl_->SetPolicy(std::move(policy)); }

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <variant>
 
+#include "admission/outlook.h"
 #include "berth/admission.h"
 #include "berth/backend.h"
 #include "berth/clock.h"
@@ -61,7 +63,7 @@ class Engine {
   ~Engine();
 
   // A place in the class's queue, and the request id with it; or why not, in the order in which EntryDesk checks.
-  // Atomic: however many arrive at once, no bound is exceeded.
+  // Atomic: however many arrive at once, no bound is exceeded. A request that it replaces is cancelled as by Cancel.
   std::variant<QueueTicket, Refusal> TakeTicket(const TicketRequest& request);
 
   // Hands the request over. The verdict is its first event: Admitted once it starts, or Failed with nothing before it.
@@ -76,9 +78,14 @@ class Engine {
 
   // What would be reserved for a prompt of so many tokens, with max_output_tokens resolved (a default is cut to what
   // context and class leave, an asked one is refused); or what no waiting could change, such as REQUEST_TOO_LARGE.
-  // REQUIRES: the class is one of policy(), and n ≥ 1.
-  std::variant<KvDemand, Refusal> EstimateDemand(ClassId service_class, std::int64_t prompt_tokens, std::int32_t n,
-                                                 const StoppingSpec& stopping) const;
+  // REQUIRES: class and tenant are of policy(), and n ≥ 1.
+  std::variant<KvDemand, Refusal> EstimateDemand(ClassId service_class, TenantId tenant, std::int64_t prompt_tokens,
+                                                 std::int32_t n, const StoppingSpec& stopping) const;
+
+  // What would become of the request, were it submitted now; nothing is reserved. `answer` is called once, here or on
+  // the engine's thread, and must not block; never where too many such questions wait or the engine ends. Class and
+  // tenant must be of policy(), `demand` what EstimateDemand gave.
+  void Foresee(const GenerateSpec& spec, const KvDemand& demand, std::function<void(RequestOutlook)> answer);
 
   // Takes effect between two steps. REQUIRES: valid for the backend's pool, no larger step than the backend takes;
   // classes and tenants keep their index, those that are gone are marked removed.

@@ -12,39 +12,71 @@ namespace {
 // However soon a place may be free: those who are refused together must not all be back at once.
 constexpr Duration kLeastRetryAfter = std::chrono::milliseconds(100);
 
+Arrival ArrivalOf(const TicketRequest& request) {
+  Arrival arrival;
+  arrival.service_class = request.service_class;
+  arrival.tenant = request.tenant;
+  arrival.n = request.n;
+  arrival.least_prompt_tokens = request.least_prompt_tokens;
+  return arrival;
+}
+
 }  // namespace
 
 Entrance::Entrance(const Policy& policy) : desk_(policy) {
   for (ClassId c = 0; c < std::ssize(policy.classes); ++c) desk_.SetRetryAfter(c, kLeastRetryAfter);
 }
 
-std::variant<TicketNumber, Refusal> Entrance::Enter(const TicketRequest& request) {
-  Arrival arrival;
-  arrival.service_class = request.service_class;
-  arrival.tenant = request.tenant;
-  arrival.n = request.n;
-  arrival.least_prompt_tokens = request.least_prompt_tokens;
+std::variant<EntranceTicket, Refusal> Entrance::Enter(const TicketRequest& request) {
+  Arrival arrival = ArrivalOf(request);
   std::pair<TenantId, std::string> id(request.tenant, request.request_id);
   const std::lock_guard lock(mutex_);
   const auto place = live_ids_.lower_bound(id);
-  arrival.duplicate_id = place != live_ids_.end() && *place == id;
+  const bool is_live = place != live_ids_.end() && place->first == id;
+  arrival.duplicate_id = is_live && !request.replaces_live;
   if (draining_) return Draining();
-  if (std::optional<Refusal> refusal = desk_.Enter(arrival)) return *std::move(refusal);
-  const TicketNumber number = next_ticket_++;
-  tickets_[number] = {.service_class = request.service_class, .id = live_ids_.emplace_hint(place, std::move(id))};
-  return number;
+  // The earlier attempt's place is free for this one, unless this one is refused.
+  Ticket* const earlier = is_live && request.replaces_live ? &tickets_.at(place->second) : nullptr;
+  const bool had_place = earlier != nullptr && earlier->has_place;
+  if (had_place) desk_.Leave(earlier->service_class);
+  if (std::optional<Refusal> refusal = desk_.Enter(arrival)) {
+    if (had_place) desk_.Park(earlier->service_class);
+    return *std::move(refusal);
+  }
+  EntranceTicket ticket{.number = next_ticket_++};
+  if (earlier != nullptr) {
+    ticket.replaced = place->second;
+    earlier->has_place = false;
+    earlier->id = live_ids_.end();
+    place->second = ticket.number;
+  }
+  const auto live = earlier != nullptr ? place : live_ids_.emplace_hint(place, std::move(id), ticket.number);
+  tickets_[ticket.number] = {.service_class = request.service_class, .id = live};
+  return ticket;
+}
+
+std::optional<Refusal> Entrance::Judge(const TicketRequest& request) const {
+  Arrival arrival = ArrivalOf(request);
+  const std::lock_guard lock(mutex_);
+  arrival.duplicate_id = live_ids_.contains({request.tenant, request.request_id});
+  if (draining_) return Draining();
+  return desk_.Judge(arrival);
 }
 
 void Entrance::GiveBack(TicketNumber ticket) {
   const std::lock_guard lock(mutex_);
   const auto it = tickets_.find(ticket);
   BERTH_CHECK(it != tickets_.end());
-  desk_.Leave(it->second.service_class);
+  LeaveLocked(&it->second);
   ForgetLocked(it);
 }
 
+void Entrance::LeaveLocked(Ticket* ticket) {
+  if (std::exchange(ticket->has_place, false)) desk_.Leave(ticket->service_class);
+}
+
 void Entrance::ForgetLocked(Tickets::iterator ticket) {
-  live_ids_.erase(ticket->second.id);
+  if (ticket->second.id != live_ids_.end()) live_ids_.erase(ticket->second.id);
   tickets_.erase(ticket);
 }
 
@@ -95,16 +127,16 @@ void Entrance::Apply(std::span<const Change> changes, std::span<const Duration> 
   for (const Change& change : changes) {
     const auto it = tickets_.find(change.ticket);
     BERTH_CHECK(it != tickets_.end());
-    const ClassId c = it->second.service_class;
     switch (change.kind) {
       case Change::Kind::kStarted:
-        desk_.Leave(c);
+        LeaveLocked(&it->second);
         break;
       case Change::Kind::kParked:
-        desk_.Park(c);
+        it->second.has_place = true;
+        desk_.Park(it->second.service_class);
         break;
       case Change::Kind::kEndedWaiting:
-        desk_.Leave(c);
+        LeaveLocked(&it->second);
         ForgetLocked(it);
         break;
       case Change::Kind::kEndedRunning:

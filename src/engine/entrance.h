@@ -3,8 +3,9 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <mutex>
-#include <set>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -26,6 +27,15 @@ struct TicketRequest {
   TenantId tenant = 0;
   std::int32_t n = 1;
   std::int64_t least_prompt_tokens = 1;  // bytes of text ÷ the longest token
+  // A live request of this id is an earlier attempt of the same call: it is cancelled, and its place in a queue is free
+  // for this one.
+  bool replaces_live = false;
+};
+
+// A ticket, and the one whose request id it took over.
+struct EntranceTicket {
+  TicketNumber number = 0;
+  std::optional<TicketNumber> replaced = {};
 };
 
 // Thread-safe; one lock, held for microseconds and never while anything is planned or computed.
@@ -38,7 +48,10 @@ class Entrance {
   explicit Entrance(const Policy& policy);
 
   // --- Callers' threads.
-  std::variant<TicketNumber, Refusal> Enter(const TicketRequest& request);
+  // What is replaced is still to be cancelled.
+  std::variant<EntranceTicket, Refusal> Enter(const TicketRequest& request);
+  // What Enter would refuse it with now.
+  std::optional<Refusal> Judge(const TicketRequest& request) const;
   // The ticket was not used.
   void GiveBack(TicketNumber ticket);
   // True the first time, for a live ticket: however often a request is cancelled, the engine's thread hears of it once.
@@ -62,13 +75,16 @@ class Entrance {
   void SetPolicy(const Policy& policy);
 
  private:
+  using LiveIds = std::map<std::pair<TenantId, std::string>, TicketNumber>;
   struct Ticket {
     ClassId service_class = 0;
-    std::set<std::pair<TenantId, std::string>>::iterator id;
+    LiveIds::iterator id;   // the end where another ticket took it over
+    bool has_place = true;  // in its class's queue
     bool cancelled = false;
   };
   using Tickets = std::unordered_map<TicketNumber, Ticket>;
 
+  void LeaveLocked(Ticket* ticket);
   void ForgetLocked(Tickets::iterator ticket);
 
   mutable std::mutex mutex_;
@@ -76,7 +92,7 @@ class Entrance {
   // Guarded by mutex_:
   EntryDesk desk_;
   Tickets tickets_;
-  std::set<std::pair<TenantId, std::string>> live_ids_;
+  LiveIds live_ids_;
   TicketNumber next_ticket_ = 0;
   std::int64_t unfinished_ = 0;
   bool draining_ = false;

@@ -9,6 +9,7 @@ void Mail::Clear() {
   submitted.clear();
   cancelled.clear();
   stopped.clear();
+  questions.clear();
   policy.reset();
   drain_until.reset();
   steps_done = 0;
@@ -42,6 +43,17 @@ void Inbox::StopChoice(ChoiceName choice) {
     unread_ = true;
   }
   arrived_.notify_one();
+}
+
+bool Inbox::Ask(Question question) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_ || mail_.questions.size() >= kMaxQuestions) return false;
+    mail_.questions.push_back(std::move(question));
+    unread_ = true;
+  }
+  arrived_.notify_one();
+  return true;
 }
 
 void Inbox::SetPolicy(Policy policy) {

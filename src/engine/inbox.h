@@ -2,25 +2,39 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
+#include "admission/outlook.h"
 #include "berth/clock.h"
+#include "berth/kv.h"
 #include "berth/policy.h"
+#include "berth/request.h"
 #include "engine/live_request.h"
 #include "engine/ticket.h"
 
 namespace berth {
+
+// What would become of a request that is not submitted; `answer` is called once on the engine's thread and must not
+// block. Where the engine ends before, it is dropped uncalled.
+struct Question {
+  GenerateSpec spec;  // class, tenant, n, arrival and deadline
+  KvDemand demand;
+  std::function<void(RequestOutlook)> answer;
+};
 
 // Taken whole, in one go.
 struct Mail {
   std::vector<std::unique_ptr<LiveRequest>> submitted;
   std::vector<TicketNumber> cancelled;
   std::vector<ChoiceName> stopped;  // by a stop string
-  std::optional<Policy> policy;     // the newest
+  std::vector<Question> questions;
+  std::optional<Policy> policy;  // the newest
   std::optional<TimePoint> drain_until;
   std::int64_t steps_done = 0;
   bool stop = false;
@@ -32,11 +46,15 @@ struct Mail {
 // Thread-safe. Bounded by the tickets: each is submitted once, cancelled once, and each of its choices stopped once.
 class Inbox {
  public:
+  static constexpr std::size_t kMaxQuestions = 64;
+
   // --- Any thread.
   // False after Drain: the request is left as it was.
   bool Submit(std::unique_ptr<LiveRequest>* request);
   void Cancel(TicketNumber ticket);
   void StopChoice(ChoiceName choice);
+  // False where kMaxQuestions wait already.
+  bool Ask(Question question);
   void SetPolicy(Policy policy);
   // No more requests; at `until` the rest must end. Of several calls the earliest `until` holds.
   void Drain(TimePoint until);

@@ -14,6 +14,11 @@ void StepLoop::OpenMail(TimePoint now) {
   for (const TicketNumber ticket : mail_.cancelled) {
     if (const auto found = by_ticket_.find(ticket); found != by_ticket_.end()) admission_.Cancel(found->second->key);
   }
+  for (const Question& question : mail_.questions) {
+    AdmissionRequest asked = Ask(question.spec, question.demand);
+    asked.key = next_key_;
+    question.answer(admission_.Foresee(asked, now));
+  }
   stops_.insert(stops_.end(), mail_.stopped.begin(), mail_.stopped.end());
   if (mail_.policy.has_value()) next_policy_ = std::move(mail_.policy);
   drain_until_ = mail_.drain_until;
@@ -21,7 +26,9 @@ void StepLoop::OpenMail(TimePoint now) {
 
 void StepLoop::Receive(std::unique_ptr<LiveRequest> request, TimePoint now) {
   request->key = next_key_++;
-  if (std::optional<Refusal> refusal = admission_.Submit(Ask(*request), now)) {
+  AdmissionRequest asked = Ask(request->facts->spec, request->facts->demand);
+  asked.key = request->key;
+  if (std::optional<Refusal> refusal = admission_.Submit(asked, now)) {
     changes_.push_back({request->facts->ticket, Entrance::Change::Kind::kEndedWaiting});
     return SendEnd(request.get(), std::move(refusal), now);
   }
@@ -33,11 +40,8 @@ void StepLoop::Receive(std::unique_ptr<LiveRequest> request, TimePoint now) {
   live_.emplace(request->key, std::move(request));
 }
 
-AdmissionRequest StepLoop::Ask(const LiveRequest& request) const {
-  const GenerateSpec& spec = request.facts->spec;
-  const KvDemand& demand = request.facts->demand;
+AdmissionRequest StepLoop::Ask(const GenerateSpec& spec, const KvDemand& demand) const {
   AdmissionRequest asked;
-  asked.key = request.key;
   asked.service_class = spec.service_class;
   asked.tenant = spec.tenant;
   asked.prompt_tokens = demand.prompt_tokens;

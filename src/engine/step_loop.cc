@@ -148,7 +148,9 @@ void StepLoop::Advance(TimePoint now) {
   const AdmissionPlan& plan = admission_.Plan(now, scheduler_->PredictStep(), *scheduler_);
   scheduler_->Commit(plan);
   const StepPlan& step = scheduler_->PlanStep(now);
-  for (const RequestKey key : scheduler_->hopeless()) admission_.Cancel(key, RefusalReason::kDeadlineInfeasible);
+  for (const HopelessRequest& r : scheduler_->hopeless()) {
+    admission_.EndInfeasible(r.key, now + r.predicted, r.computed_tokens);
+  }
   if (!step.empty()) Submit(step);
 
   // The step runs; everything from here on is off its way.

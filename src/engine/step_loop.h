@@ -68,7 +68,8 @@ class StepLoop {
   // mail.cc: what the other threads ask for.
   void OpenMail(TimePoint now);
   void Receive(std::unique_ptr<LiveRequest> request, TimePoint now);
-  AdmissionRequest Ask(const LiveRequest& request) const;
+  // All but the key.
+  AdmissionRequest Ask(const GenerateSpec& spec, const KvDemand& demand) const;
   void AdoptPolicy(const Policy& policy);
   void ApplyStops(TimePoint now);
   bool AllChoicesStopped(const LiveRequest& request) const;

@@ -13,8 +13,8 @@ constexpr std::size_t kMaxMergedTokens = 1024;
 
 }  // namespace
 
-Call::Call(const Clock* clock, const EventEncoder& encoder, std::string request_id, CallTransport* transport)
-    : clock_(clock), encoder_(encoder), request_id_(std::move(request_id)), transport_(transport) {}
+Call::Call(const Clock* clock, const EventEncoder& encoder, CallNames names, CallTransport* transport)
+    : clock_(clock), encoder_(encoder), names_(std::move(names)), transport_(transport) {}
 
 void Call::OnDone() {
   const std::lock_guard lock(mutex_);
@@ -29,7 +29,7 @@ std::function<void()> Call::AborterIfStuck(TimePoint now, Duration timeout) {
 }
 
 CallEnding Call::EndingOf(const Failed& failed) const {
-  CallEnding ending = RefusedEnding(failed.refusal, request_id_);
+  CallEnding ending = RefusedEnding(failed.refusal, names_);
   if (admitted_) AttachUsage(failed.usage, &ending);
   return ending;
 }
@@ -40,8 +40,8 @@ CallEnding Call::EndingOf(const Completed& completed) {
   return ending;
 }
 
-UnaryCall::UnaryCall(const Clock* clock, const EventEncoder& encoder, std::string request_id, CallTransport* transport)
-    : Call(clock, encoder, std::move(request_id), transport) {}
+UnaryCall::UnaryCall(const Clock* clock, const EventEncoder& encoder, CallNames names, CallTransport* transport)
+    : Call(clock, encoder, std::move(names), transport) {}
 
 void UnaryCall::OnEvent(StreamEvent event) {
   if (std::holds_alternative<Admitted>(event)) {
@@ -71,13 +71,12 @@ void UnaryCall::Finish(const CallEnding& ending) {
     finish_called_ = true;
     oldest_unwritten_ = clock_->Now();
   }
-  response_.set_request_id(request_id_);
+  response_.set_request_id(names_.request_id);
   transport_->Finish(ending.status.ok() ? &response_ : nullptr, ending);
 }
 
-StreamCall::StreamCall(const Clock* clock, const EventEncoder& encoder, std::string request_id,
-                       CallTransport* transport)
-    : Call(clock, encoder, std::move(request_id), transport) {}
+StreamCall::StreamCall(const Clock* clock, const EventEncoder& encoder, CallNames names, CallTransport* transport)
+    : Call(clock, encoder, std::move(names), transport) {}
 
 void StreamCall::OnEvent(StreamEvent event) {
   {

@@ -52,7 +52,7 @@ class Call : public EventSink {
   std::function<void()> AborterIfStuck(TimePoint now, Duration timeout);
 
  protected:
-  Call(const Clock* clock, const EventEncoder& encoder, std::string request_id, CallTransport* transport);
+  Call(const Clock* clock, const EventEncoder& encoder, CallNames names, CallTransport* transport);
 
   // The ending a terminal event stands for; usage goes along once the request was admitted.
   CallEnding EndingOf(const Failed& failed) const;
@@ -60,7 +60,7 @@ class Call : public EventSink {
 
   const Clock* const clock_;
   const EventEncoder encoder_;
-  const std::string request_id_;
+  const CallNames names_;
   CallTransport* const transport_;
 
   std::mutex mutex_;
@@ -78,7 +78,7 @@ class Call : public EventSink {
 // Gathers the events and answers once.
 class UnaryCall final : public Call {
  public:
-  UnaryCall(const Clock* clock, const EventEncoder& encoder, std::string request_id, CallTransport* transport);
+  UnaryCall(const Clock* clock, const EventEncoder& encoder, CallNames names, CallTransport* transport);
   void OnEvent(StreamEvent event) override;
   void OnWriteDone(bool) override {}  // never asked for
   void OnCancel() override {}
@@ -93,7 +93,7 @@ class UnaryCall final : public Call {
 // Sends the events as they come; what piles up behind a write in flight is merged.
 class StreamCall final : public Call {
  public:
-  StreamCall(const Clock* clock, const EventEncoder& encoder, std::string request_id, CallTransport* transport);
+  StreamCall(const Clock* clock, const EventEncoder& encoder, CallNames names, CallTransport* transport);
   void OnEvent(StreamEvent event) override;
   void OnWriteDone(bool ok) override;
   void OnCancel() override;

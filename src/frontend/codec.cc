@@ -26,14 +26,6 @@ Refusal Invalid(const std::string& field, const std::string& fault) {
   return refusal;
 }
 
-Refusal Unserved(const std::string& field, const std::string& remedy) {
-  Refusal refusal;
-  refusal.reason = RefusalReason::kUnimplemented;
-  refusal.message = absl::StrCat(field, " is not served yet: ", remedy);
-  refusal.field = field;
-  return refusal;
-}
-
 // A number's bounds as they are told to the caller.
 template <typename T>
 struct Bounds {
@@ -80,60 +72,64 @@ std::string Codec::ResolveRequestId(const v1::GenerateRequest& request) const {
 }
 
 std::variant<GenerateSpec, Refusal> Codec::Decode(v1::GenerateRequest&& request, std::string request_id,
-                                                  TimePoint arrival, TimePoint call_deadline,
-                                                  const Policy& policy) const {
+                                                  const CallContext& context) const {
   GenerateSpec spec;
   spec.request_id = std::move(request_id);
-  spec.arrival = arrival;
+  spec.arrival = context.arrival;
+  spec.tenant = context.caller.tenant;
+  spec.trace_id = context.headers.trace_id;
   const auto decode = [&]() -> std::optional<Refusal> {
     BERTH_RETURN_IF_REFUSED(CheckRequestId(request.request_id()));
     BERTH_RETURN_IF_REFUSED(DecodePrompt(&request, &spec));
-    BERTH_RETURN_IF_REFUSED(DecodeDeadline(request, call_deadline, &spec));
-    BERTH_RETURN_IF_REFUSED(DecodeSampling(request.sampling(), &spec.sampling));
+    BERTH_RETURN_IF_REFUSED(DecodeDeadline(request, context.deadline, &spec));
+    BERTH_RETURN_IF_REFUSED(DecodeSampling(request.sampling(), *context.policy, &spec.sampling));
     BERTH_RETURN_IF_REFUSED(DecodeStopping(request.stopping(), &spec.stopping));
     BERTH_RETURN_IF_REFUSED(DecodeOutput(request.output(), &spec.output));
-    BERTH_RETURN_IF_REFUSED(DecodeTenant(request.tenant(), policy, &spec));
     BERTH_RETURN_IF_REFUSED(CheckModel(request.model()));
-    BERTH_RETURN_IF_REFUSED(DecodeClass(request.service_class(), policy, &spec));
-    return ApplyClass(policy.classes[static_cast<std::size_t>(spec.service_class)], &spec);
+    BERTH_RETURN_IF_REFUSED(DecodeClass(request.service_class(), context, &spec));
+    return ApplyClass(context.policy->classes[static_cast<std::size_t>(spec.service_class)], &spec);
   };
   if (std::optional<Refusal> refused = decode()) return *std::move(refused);
   return spec;
 }
 
-// Without credentials the claim counts.
-std::optional<Refusal> Codec::DecodeTenant(const std::string& name, const Policy& policy, GenerateSpec* spec) const {
-  spec->tenant = policy.default_tenant;
-  if (name.empty()) return std::nullopt;
-  const auto found = std::find_if(policy.tenants.begin(), policy.tenants.end(),
-                                  [&](const TenantPolicy& tenant) { return tenant.name == name; });
-  if (found == policy.tenants.end())
-    return Unserved("tenant", "leave it empty or name one that the server's policy lists");
-  spec->tenant = static_cast<TenantId>(found - policy.tenants.begin());
-  return std::nullopt;
-}
-
-std::optional<Refusal> Codec::DecodeClass(const std::string& name, const Policy& policy, GenerateSpec* spec) const {
-  if (name.empty()) {
-    spec->service_class = policy.default_class;
-    return std::nullopt;
-  }
-  const auto matches = [&](const ClassPolicy& c) { return !c.removed && c.name == name; };
+// The first that is there: the field, x-berth-class, a gateway's objective, the default. An objective that no class
+// names is a gateway's own affair.
+std::optional<Refusal> Codec::DecodeClass(std::string_view field, const CallContext& context,
+                                          GenerateSpec* spec) const {
+  const Policy& policy = *context.policy;
+  const std::string_view name = field.empty() ? context.headers.service_class : field;
+  const auto matches = [&](const ClassPolicy& c) {
+    if (c.removed) return false;
+    if (!name.empty()) return c.name == name;
+    return std::find(c.objectives.begin(), c.objectives.end(), context.headers.objective) != c.objectives.end();
+  };
   const auto found = std::find_if(policy.classes.begin(), policy.classes.end(), matches);
-  if (found != policy.classes.end()) {
-    spec->service_class = static_cast<ClassId>(found - policy.classes.begin());
-    return std::nullopt;
+  if (found == policy.classes.end() && !name.empty()) {
+    std::string known;
+    for (const ClassPolicy& c : policy.classes) {
+      if (!c.removed) absl::StrAppend(&known, known.empty() ? "" : ", ", c.name);
+    }
+    Refusal refusal;
+    refusal.reason = RefusalReason::kUnknownClass;
+    refusal.field = field.empty() ? "x-berth-class" : "service_class";
+    // The name is the caller's: bounded before it is repeated.
+    refusal.message = absl::StrCat(refusal.field, " '", std::string(CutAtCharacter(name, 128)),
+                                   "' is not known here: leave it empty or use one of ", known);
+    return refusal;
   }
-  std::string known;
-  for (const ClassPolicy& c : policy.classes) {
-    if (!c.removed) absl::StrAppend(&known, known.empty() ? "" : ", ", c.name);
+  spec->service_class =
+      found == policy.classes.end() ? policy.default_class : static_cast<ClassId>(found - policy.classes.begin());
+  const std::optional<std::vector<ClassId>>& allowed = policy.tenants[static_cast<std::size_t>(spec->tenant)].classes;
+  if (!allowed || std::find(allowed->begin(), allowed->end(), spec->service_class) != allowed->end()) {
+    return std::nullopt;
   }
   Refusal refusal;
-  refusal.reason = RefusalReason::kUnknownClass;
-  // The name is the caller's: bounded before it is repeated.
-  refusal.message = absl::StrCat("service_class '", std::string(CutAtCharacter(name, 128)),
-                                 "' is not known here: leave it empty or use one of ", known);
+  refusal.reason = RefusalReason::kClassNotAllowed;
   refusal.field = "service_class";
+  refusal.message =
+      absl::StrCat("tenant '", context.caller.tenant_name, "' may not use class '",
+                   policy.classes[static_cast<std::size_t>(spec->service_class)].name, "': use another class");
   return refusal;
 }
 
@@ -240,7 +236,7 @@ std::optional<Refusal> Codec::DecodeDeadline(const v1::GenerateRequest& request,
   return std::nullopt;
 }
 
-std::optional<Refusal> Codec::DecodeSampling(const v1::Sampling& in, SamplingSpec* out) const {
+std::optional<Refusal> Codec::DecodeSampling(const v1::Sampling& in, const Policy& policy, SamplingSpec* out) const {
   if (in.has_temperature()) out->temperature = in.temperature();
   if (in.has_top_k()) out->top_k = in.top_k();
   if (in.has_top_p()) out->top_p = in.top_p();
@@ -249,7 +245,16 @@ std::optional<Refusal> Codec::DecodeSampling(const v1::Sampling& in, SamplingSpe
   if (in.has_presence_penalty()) out->presence_penalty = in.presence_penalty();
   if (in.has_frequency_penalty()) out->frequency_penalty = in.frequency_penalty();
   if (in.has_n()) out->n = in.n();
-  if (out->n < 1) return Invalid("sampling.n", absl::StrCat("is ", out->n, ": it must be at least 1"));
+  if (out->n < 1 || out->n > policy.max_running_sequences) {
+    Refusal refusal = Invalid(
+        "sampling.n", absl::StrCat("is ", out->n, ": it must be at least 1 and at most ", policy.max_running_sequences,
+                                   ", the sequences that run at once (max_running_sequences)"));
+    if (out->n < 1) return refusal;
+    refusal.limit_name = "max_running_sequences";
+    refusal.limit = policy.max_running_sequences;
+    refusal.asked = out->n;
+    return refusal;
+  }
   if (out->top_k < 0) {
     return Invalid("sampling.top_k", absl::StrCat("is ", out->top_k, ": it must be at least 0 (0 = all tokens)"));
   }

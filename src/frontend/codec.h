@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "berth/admission.h"
@@ -12,6 +14,8 @@
 #include "berth/policy.h"
 #include "berth/request.h"
 #include "berth/v1/inference.pb.h"
+#include "frontend/call_headers.h"
+#include "frontend/identity.h"
 #include "frontend/server.h"
 #include "tokenizer/tokenizer.h"
 
@@ -24,6 +28,15 @@ inline constexpr float kMaxPresencePenalty = 2.0F;  // and frequency_penalty; ei
 inline constexpr float kMaxLogitBias = 100.0F;      // either sign
 inline constexpr std::int32_t kMaxStopTokenIds = 1024;
 
+// What a call says beside its message.
+struct CallContext {
+  TimePoint arrival{};
+  TimePoint deadline = kNoDeadline;  // the gRPC call's
+  Caller caller;
+  CallHeaders headers;
+  std::shared_ptr<const Policy> policy;  // by which it is judged
+};
+
 // Immutable; thread-safe. Text fields are UTF-8 already: protobuf refuses to parse others.
 class Codec {
  public:
@@ -34,10 +47,10 @@ class Codec {
   // The caller's id, or one of ours ("berth-" and 128 random bits) where it gave none or one that is no id.
   std::string ResolveRequestId(const v1::GenerateRequest& request) const;
 
-  // `request_id` is what ResolveRequestId gave; `call_deadline` is the gRPC call's; classes and tenants are `policy`'s.
-  // A refusal names the first field at fault in proto spelling. `request` is taken apart.
-  std::variant<GenerateSpec, Refusal> Decode(v1::GenerateRequest&& request, std::string request_id, TimePoint arrival,
-                                             TimePoint call_deadline, const Policy& policy) const;
+  // `request_id` is what ResolveRequestId gave; the caller's tenant is resolved. A refusal names the first field at
+  // fault in proto spelling: first what is malformed, then the model, then the class. `request` is taken apart.
+  std::variant<GenerateSpec, Refusal> Decode(v1::GenerateRequest&& request, std::string request_id,
+                                             const CallContext& context) const;
 
   // MODEL_NOT_FOUND, unless `model` is empty or the served name.
   std::optional<Refusal> CheckModel(const std::string& model) const;
@@ -50,14 +63,13 @@ class Codec {
   std::optional<Refusal> CheckPromptBytes(const GenerateSpec& spec) const;
 
  private:
-  std::optional<Refusal> DecodeTenant(const std::string& name, const Policy& policy, GenerateSpec* spec) const;
-  std::optional<Refusal> DecodeClass(const std::string& name, const Policy& policy, GenerateSpec* spec) const;
+  std::optional<Refusal> DecodeClass(std::string_view field, const CallContext& context, GenerateSpec* spec) const;
   std::optional<Refusal> ApplyClass(const ClassPolicy& service_class, GenerateSpec* spec) const;
   std::optional<Refusal> CheckRequestId(const std::string& id) const;
   std::optional<Refusal> DecodePrompt(v1::GenerateRequest* request, GenerateSpec* spec) const;
   std::optional<Refusal> DecodeDeadline(const v1::GenerateRequest& request, TimePoint call_deadline,
                                         GenerateSpec* spec) const;
-  std::optional<Refusal> DecodeSampling(const v1::Sampling& in, SamplingSpec* out) const;
+  std::optional<Refusal> DecodeSampling(const v1::Sampling& in, const Policy& policy, SamplingSpec* out) const;
   std::optional<Refusal> DecodeLogitBias(const v1::Sampling& in, SamplingSpec* out) const;
   std::optional<Refusal> DecodeStopping(const v1::Stopping& in, StoppingSpec* out) const;
   std::optional<Refusal> DecodeStops(const v1::Stopping& in, StoppingSpec* out) const;

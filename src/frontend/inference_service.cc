@@ -1,14 +1,19 @@
 #include "frontend/inference_service.h"
 
 #include <grpc/grpc.h>
+#include <grpc/grpc_security_constants.h>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "base/check.h"
+#include "frontend/load_report.h"
 #include "frontend/lookups.h"
 
 namespace berth {
@@ -40,6 +45,11 @@ grpc::ByteBuffer Serialize(const google::protobuf::Message& message) {
   return bytes;
 }
 
+// Of the calls that balancers steer.
+void AddLoadReport(const Engine& engine, grpc::CallbackServerContext* context) {
+  context->AddTrailingMetadata(kLoadReportTrailer, LoadReportOf(LoadOf(engine)).SerializeAsString());
+}
+
 void AddTrailers(const CallEnding& ending, grpc::CallbackServerContext* context) {
   for (const auto& [key, value] : ending.trailers) context->AddTrailingMetadata(key, value);
 }
@@ -59,13 +69,36 @@ TimePoint DeadlineOf(const grpc::CallbackServerContext& context, TimePoint now) 
   return left > std::chrono::hours(24 * 365) ? kNoDeadline : now + left;
 }
 
+// The tenant that a message names.
+std::string_view TenantField(const v1::GenerateRequest& request) { return request.tenant(); }
+std::string_view TenantField(const v1::EstimateDemandRequest& request) { return request.request().tenant(); }
+std::string_view TenantField(const google::protobuf::Message&) { return {}; }
+
+std::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
+
+// The views live as long as the context.
+CallHeaders HeadersOf(const grpc::CallbackServerContext& context) {
+  std::vector<MetadataEntry> metadata;
+  metadata.reserve(context.client_metadata().size());
+  for (const auto& [key, value] : context.client_metadata()) metadata.emplace_back(View(key), View(value));
+  CallHeaders headers = ReadCallHeaders(metadata);
+  const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
+  if (peer == nullptr) return headers;
+  for (const char* const property : {GRPC_X509_SUBJECT_PROPERTY_NAME, GRPC_PEER_URI_PROPERTY_NAME}) {
+    for (const grpc::string_ref& value : peer->FindPropertyValues(property)) {
+      headers.credentials.subjects.push_back(View(value));
+    }
+  }
+  return headers;
+}
+
 // What both reactors of Generate do. Made by the handler, freed by OnDone, which gRPC calls when Finish is through and
 // no other reaction runs.
 template <typename Base>
 class GenerateReactor : public Base, public CallTransport {
  public:
-  GenerateReactor(grpc::CallbackServerContext* context, CallRegistry* registry)
-      : context_(context), registry_(registry) {}
+  GenerateReactor(grpc::CallbackServerContext* context, const Engine* engine, CallRegistry* registry)
+      : context_(context), engine_(engine), registry_(registry) {}
 
   grpc::CallbackServerContext* context() const { return context_; }
 
@@ -103,6 +136,7 @@ class GenerateReactor : public Base, public CallTransport {
   }
 
   grpc::CallbackServerContext* const context_;
+  const Engine* const engine_;
   CallRegistry* const registry_;
   std::shared_ptr<Call> call_;
   std::shared_ptr<Submission> submission_;  // null where the codec refused
@@ -110,11 +144,13 @@ class GenerateReactor : public Base, public CallTransport {
 
 class UnaryReactor final : public GenerateReactor<grpc::ServerUnaryReactor> {
  public:
-  UnaryReactor(grpc::CallbackServerContext* context, CallRegistry* registry, grpc::ByteBuffer* response)
-      : GenerateReactor(context, registry), response_(response) {}
+  UnaryReactor(grpc::CallbackServerContext* context, const Engine* engine, CallRegistry* registry,
+               grpc::ByteBuffer* response)
+      : GenerateReactor(context, engine, registry), response_(response) {}
 
   void Write(const google::protobuf::Message&) override { BERTH_CHECK_MSG(false, "a unary call has one message"); }
   void Finish(const google::protobuf::Message* last, const CallEnding& ending) override {
+    AddLoadReport(*engine_, context_);
     FinishUnary(last, ending, context_, response_, this);
   }
 
@@ -136,6 +172,7 @@ class StreamReactor final : public GenerateReactor<grpc::ServerWriteReactor<grpc
     StartWrite(&message_);
   }
   void Finish(const google::protobuf::Message* last, const CallEnding& ending) override {
+    AddLoadReport(*engine_, context_);
     AddTrailers(ending, context_);
     if (last == nullptr) return ServerWriteReactor::Finish(ending.status);
     message_ = Serialize(*last);
@@ -151,43 +188,69 @@ class StreamReactor final : public GenerateReactor<grpc::ServerWriteReactor<grpc
 InferenceService::InferenceService(const FrontendParts& parts, const FrontendOptions& options, CallRegistry* registry)
     : parts_(parts), options_(options), registry_(registry) {}
 
+std::optional<Refusal> InferenceService::Receive(const grpc::CallbackServerContext& context, CallContext* call) const {
+  call->arrival = parts_.clock->Now();
+  call->policy = parts_.engine->policy();
+  call->headers = HeadersOf(context);
+  if (draining_) return DrainingRefusal();
+  std::variant<Caller, Refusal> caller = parts_.callers->Authenticate(call->headers.credentials, *call->policy);
+  if (auto* refused = std::get_if<Refusal>(&caller)) return std::move(*refused);
+  call->caller = std::move(std::get<Caller>(caller));
+  return std::nullopt;
+}
+
+template <typename Request>
+std::optional<Refusal> InferenceService::ParseAndResolve(const grpc::ByteBuffer& bytes, Request* request,
+                                                         CallContext* call) const {
+  if (!Parse(bytes, request)) return Malformed(*request);
+  const auto& [first, second, third] = call->headers.tenants;
+  const std::array<TenantClaim, 4> claims = {TenantClaim{"tenant", TenantField(*request)}, first, second, third};
+  if (std::optional<Refusal> refused = parts_.callers->ResolveTenant(claims, *call->policy, &call->caller)) {
+    return refused;
+  }
+  return call->headers.fault;
+}
+
 template <typename CallType, typename Reactor>
 void InferenceService::StartGenerate(const grpc::ByteBuffer& bytes, Reactor* reactor) {
-  const TimePoint arrival = parts_.clock->Now();
+  CallContext context;
   v1::GenerateRequest request;
-  const bool parsed = Parse(bytes, &request);
+  std::optional<Refusal> refused = Receive(*reactor->context(), &context);
+  if (!refused) refused = ParseAndResolve(bytes, &request, &context);
+  context.deadline = DeadlineOf(*reactor->context(), context.arrival);
   std::string request_id = parts_.codec->ResolveRequestId(request);
-  const std::shared_ptr<const Policy> policy = parts_.engine->policy();
   std::variant<GenerateSpec, Refusal> decoded;
-  if (draining_) {
-    decoded = DrainingRefusal();
-  } else if (!parsed) {
-    decoded = Malformed(request);
+  if (refused) {
+    decoded = *std::move(refused);
   } else {
-    decoded = parts_.codec->Decode(std::move(request), request_id, arrival, DeadlineOf(*reactor->context(), arrival),
-                                   *policy);
+    decoded = parts_.codec->Decode(std::move(request), request_id, context);
   }
 
   auto* spec = std::get_if<GenerateSpec>(&decoded);
-  const EventEncoder encoder(
-      parts_.tokenizer, spec != nullptr ? spec->output : OutputSpec(),
-      spec != nullptr ? policy->classes[static_cast<std::size_t>(spec->service_class)].name : std::string());
-  auto call = std::make_shared<CallType>(parts_.clock, encoder, std::move(request_id), reactor);
+  CallNames names;
+  names.request_id = std::move(request_id);
+  if (spec != nullptr) {
+    names.service_class = context.policy->classes[static_cast<std::size_t>(spec->service_class)].name;
+    names.tenant = context.caller.tenant_name;
+    names.trace_id = spec->trace_id;
+  }
+  const EventEncoder encoder(parts_.tokenizer, spec != nullptr ? spec->output : OutputSpec(), names.service_class);
+  auto call = std::make_shared<CallType>(parts_.clock, encoder, std::move(names), reactor);
   reactor->SetCall(call);
   if (spec == nullptr) return call->OnEvent(Failed{std::move(std::get<Refusal>(decoded)), {}});
-  reactor->SetSubmission(Submission::Start(parts_, std::move(*spec), call));
+  reactor->SetSubmission(Submission::Start(parts_, std::move(*spec), context.headers.is_retry, call));
 }
 
 grpc::ServerUnaryReactor* InferenceService::Generate(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  auto* reactor = new UnaryReactor(context, registry_, response);
+  auto* reactor = new UnaryReactor(context, parts_.engine, registry_, response);
   StartGenerate<UnaryCall>(*request, reactor);
   return reactor;
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::GenerateStream(grpc::CallbackServerContext* context,
                                                                              const grpc::ByteBuffer* request) {
-  auto* reactor = new StreamReactor(context, registry_);
+  auto* reactor = new StreamReactor(context, parts_.engine, registry_);
   StartGenerate<StreamCall>(*request, reactor);
   return reactor;
 }
@@ -200,15 +263,21 @@ grpc::ServerUnaryReactor* InferenceService::RunOnPool(grpc::CallbackServerContex
   const auto finish = [context, response, reactor](const google::protobuf::Message* message, const CallEnding& ending) {
     FinishUnary(message, ending, context, response, reactor);
   };
-  const auto refuse = [finish](const Refusal& refusal) { finish(nullptr, RefusedEnding(refusal, {})); };
+  // These calls have no id of their own; a refusal has one all the same, for the log.
+  const auto refuse = [this, finish](const Refusal& refusal) {
+    CallNames names;
+    names.request_id = parts_.codec->ResolveRequestId({});
+    finish(nullptr, RefusedEnding(refusal, names));
+  };
   auto request = std::make_shared<Request>();
-  if (draining_) {
-    refuse(DrainingRefusal());
-  } else if (!Parse(bytes, request.get())) {
-    refuse(Malformed(*request));
-  } else if (!parts_.pool->TryPost([context, request, handle = std::move(handle), finish, refuse] {
+  auto call = std::make_shared<CallContext>();
+  std::optional<Refusal> refused = Receive(*context, call.get());
+  if (!refused) refused = ParseAndResolve(bytes, request.get(), call.get());
+  if (refused) {
+    refuse(*refused);
+  } else if (!parts_.pool->TryPost([context, request, call, handle = std::move(handle), finish, refuse] {
                if (context->IsCancelled()) return finish(nullptr, {grpc::Status::CANCELLED, {}});
-               auto result = handle(std::move(*request));
+               auto result = handle(std::move(*request), *call);
                if (const auto* refusal = std::get_if<Refusal>(&result)) return refuse(*refusal);
                finish(&std::get<0>(result), {});
              })) {
@@ -224,30 +293,32 @@ grpc::ServerUnaryReactor* InferenceService::RunOnPool(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* InferenceService::EstimateDemand(grpc::CallbackServerContext* context,
                                                            const grpc::ByteBuffer* request,
                                                            grpc::ByteBuffer* response) {
-  return RunOnPool<v1::EstimateDemandRequest>(context, *request, response, [this](v1::EstimateDemandRequest&& message) {
-    return berth::EstimateDemand(parts_, options_.model, std::move(message));
-  });
+  return RunOnPool<v1::EstimateDemandRequest>(
+      context, *request, response, [this](v1::EstimateDemandRequest&& message, const CallContext& call) {
+        return berth::EstimateDemand(parts_, options_.model, std::move(message), call);
+      });
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  return RunOnPool<v1::TokenizeRequest>(context, *request, response, [this](const v1::TokenizeRequest& message) {
-    return berth::Tokenize(parts_, message);
-  });
+  return RunOnPool<v1::TokenizeRequest>(
+      context, *request, response,
+      [this](const v1::TokenizeRequest& message, const CallContext&) { return berth::Tokenize(parts_, message); });
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  return RunOnPool<v1::DetokenizeRequest>(context, *request, response, [this](const v1::DetokenizeRequest& message) {
-    return berth::Detokenize(parts_, message);
-  });
+  return RunOnPool<v1::DetokenizeRequest>(
+      context, *request, response,
+      [this](const v1::DetokenizeRequest& message, const CallContext&) { return berth::Detokenize(parts_, message); });
 }
 
 grpc::ServerUnaryReactor* InferenceService::GetModelInfo(grpc::CallbackServerContext* context,
                                                          const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
   return RunOnPool<v1::GetModelInfoRequest>(
-      context, *request, response,
-      [this](const v1::GetModelInfoRequest& message) { return berth::GetModelInfo(parts_, options_, message); });
+      context, *request, response, [this](const v1::GetModelInfoRequest& message, const CallContext& call) {
+        return berth::GetModelInfo(parts_, options_, call.caller.tenant, message);
+      });
 }
 
 }  // namespace berth

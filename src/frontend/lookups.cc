@@ -1,17 +1,89 @@
 #include "frontend/lookups.h"
 
+#include <algorithm>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "frontend/encode.h"
 
 namespace berth {
+namespace {
+
+// The engine's thread answers between two things it does, each of which takes milliseconds; one that is stuck in one
+// must not hold up those who wait to be tokenized.
+constexpr auto kPatience = std::chrono::milliseconds(250);
+
+// What the engine thinks of the request; none where it does not say so in time.
+std::optional<RequestOutlook> AskEngine(Engine* engine, const GenerateSpec& spec, const KvDemand& demand) {
+  struct Answer {
+    std::mutex mutex;
+    std::condition_variable came;
+    std::optional<RequestOutlook> outlook;  // guarded by mutex
+  };
+  auto answer = std::make_shared<Answer>();
+  engine->Foresee(spec, demand, [answer](RequestOutlook outlook) {
+    const std::lock_guard lock(answer->mutex);
+    answer->outlook = std::move(outlook);
+    answer->came.notify_one();
+  });
+  std::unique_lock lock(answer->mutex);
+  answer->came.wait_for(lock, kPatience, [&] { return answer->outlook.has_value(); });
+  return std::move(answer->outlook);
+}
+
+void EncodeOutlook(const RequestOutlook& outlook, v1::EstimateDemandResponse* response) {
+  switch (outlook.kind) {
+    case RequestOutlook::Kind::kStarts:
+      response->set_outlook(v1::OUTLOOK_STARTS);
+      break;
+    case RequestOutlook::Kind::kQueues:
+      response->set_outlook(v1::OUTLOOK_QUEUES);
+      EncodeDuration(outlook.wait, response->mutable_predicted_wait());
+      break;
+    case RequestOutlook::Kind::kRefused:
+      response->set_outlook(v1::OUTLOOK_REFUSED);
+      if (outlook.refusal) EncodeRefusal(*outlook.refusal, response->mutable_refusal());
+      break;
+  }
+}
+
+void RefuseDemand(const Refusal& refusal, v1::EstimateDemandResponse* response) {
+  response->set_outlook(v1::OUTLOOK_REFUSED);
+  EncodeRefusal(refusal, response->mutable_refusal());
+}
+
+void EncodeClass(const ClassPolicy& in, std::int64_t max_context_tokens, std::int64_t pool_blocks,
+                 v1::ClassLimits* out) {
+  const std::int64_t max_sequence_tokens = std::min(in.max_sequence_tokens, max_context_tokens);
+  const std::int64_t max_output_tokens = std::min(in.max_output_tokens, max_sequence_tokens - 1);
+  out->set_name(in.name);
+  out->set_max_sequence_tokens(max_sequence_tokens);
+  out->set_max_output_tokens(max_output_tokens);
+  out->set_default_output_tokens(std::min(in.default_output_tokens, max_output_tokens));
+  out->set_guaranteed_blocks(in.kv_guarantee_blocks);
+  out->set_ceiling_blocks(std::min(in.ceiling_blocks(), pool_blocks));
+  out->set_queues(in.overload != Overload::kReject);
+  out->set_max_queued_requests(in.max_queued_requests);
+  EncodeDuration(in.max_wait, out->mutable_max_wait());
+  out->set_preemptible(in.preemptible);
+  if (in.default_timeout) EncodeDuration(*in.default_timeout, out->mutable_default_timeout());
+}
+
+bool MayUse(const TenantPolicy& tenant, ClassId c) {
+  return !tenant.classes || std::find(tenant.classes->begin(), tenant.classes->end(), c) != tenant.classes->end();
+}
+
+}  // namespace
 
 std::variant<v1::EstimateDemandResponse, Refusal> EstimateDemand(const FrontendParts& parts, const ServedModel& model,
-                                                                 v1::EstimateDemandRequest&& request) {
+                                                                 v1::EstimateDemandRequest&& request,
+                                                                 const CallContext& context) {
   const std::string request_id = parts.codec->ResolveRequestId(request.request());
-  std::variant<GenerateSpec, Refusal> decoded = parts.codec->Decode(
-      std::move(*request.mutable_request()), request_id, parts.clock->Now(), kNoDeadline, *parts.engine->policy());
+  std::variant<GenerateSpec, Refusal> decoded =
+      parts.codec->Decode(std::move(*request.mutable_request()), request_id, context);
   if (auto* refused = std::get_if<Refusal>(&decoded)) return std::move(*refused);
   const GenerateSpec& spec = std::get<GenerateSpec>(decoded);
 
@@ -19,7 +91,7 @@ std::variant<v1::EstimateDemandResponse, Refusal> EstimateDemand(const FrontendP
   response.set_block_tokens(model.pool.block_tokens);
   response.set_pool_blocks(model.pool.num_blocks);
   if (const std::optional<Refusal> too_large = parts.codec->CheckPromptBytes(spec)) {
-    EncodeRefusal(*too_large, response.mutable_refusal());
+    RefuseDemand(*too_large, &response);
     return response;
   }
   auto prompt_tokens = static_cast<std::int64_t>(spec.prompt_ids.size());
@@ -32,9 +104,9 @@ std::variant<v1::EstimateDemandResponse, Refusal> EstimateDemand(const FrontendP
   }
   response.set_prompt_tokens(prompt_tokens);
   const std::variant<KvDemand, Refusal> estimate =
-      parts.engine->EstimateDemand(spec.service_class, prompt_tokens, spec.sampling.n, spec.stopping);
+      parts.engine->EstimateDemand(spec.service_class, spec.tenant, prompt_tokens, spec.sampling.n, spec.stopping);
   if (const auto* too_large = std::get_if<Refusal>(&estimate)) {
-    EncodeRefusal(*too_large, response.mutable_refusal());
+    RefuseDemand(*too_large, &response);
     return response;
   }
   const auto& demand = std::get<KvDemand>(estimate);
@@ -44,6 +116,9 @@ std::variant<v1::EstimateDemandResponse, Refusal> EstimateDemand(const FrontendP
   response.set_worst_blocks(demand.worst_blocks);
   response.set_max_output_tokens(demand.max_output_tokens);
   response.set_kv_bytes(demand.worst_blocks * block_bytes);
+  if (const std::optional<RequestOutlook> outlook = AskEngine(parts.engine, spec, demand)) {
+    EncodeOutlook(*outlook, &response);
+  }
   return response;
 }
 
@@ -75,7 +150,7 @@ std::variant<v1::DetokenizeResponse, Refusal> Detokenize(const FrontendParts& pa
 }
 
 std::variant<v1::GetModelInfoResponse, Refusal> GetModelInfo(const FrontendParts& parts, const FrontendOptions& options,
-                                                             const v1::GetModelInfoRequest& request) {
+                                                             TenantId tenant, const v1::GetModelInfoRequest& request) {
   if (std::optional<Refusal> refused = parts.codec->CheckModel(request.model())) return *std::move(refused);
   const ServedModel& model = options.model;
   v1::GetModelInfoResponse response;
@@ -101,6 +176,13 @@ std::variant<v1::GetModelInfoResponse, Refusal> GetModelInfo(const FrontendParts
   const ClassPolicy& default_class = policy->classes[static_cast<std::size_t>(policy->default_class)];
   response.set_default_output_tokens(static_cast<std::int32_t>(default_class.default_output_tokens));
   response.set_server_version(BERTH_VERSION);
+  const TenantPolicy& caller = policy->tenants[static_cast<std::size_t>(tenant)];
+  for (ClassId c = 0; c < std::ssize(policy->classes); ++c) {
+    const ClassPolicy& service_class = policy->classes[static_cast<std::size_t>(c)];
+    if (service_class.removed || !MayUse(caller, c)) continue;
+    EncodeClass(service_class, model.max_context_tokens, model.pool.num_blocks, response.add_classes());
+  }
+  response.set_default_class(default_class.name);
   return response;
 }
 

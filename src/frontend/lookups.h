@@ -10,13 +10,16 @@
 
 namespace berth {
 
-// What does not fit is an answer here; what Generate would call malformed is a refusal.
+// What does not fit, or would be refused now, is an answer here; what Generate would call malformed is a refusal. Waits
+// for the engine's opinion, for a moment at most.
 std::variant<v1::EstimateDemandResponse, Refusal> EstimateDemand(const FrontendParts& parts, const ServedModel& model,
-                                                                 v1::EstimateDemandRequest&& request);
+                                                                 v1::EstimateDemandRequest&& request,
+                                                                 const CallContext& context);
 std::variant<v1::TokenizeResponse, Refusal> Tokenize(const FrontendParts& parts, const v1::TokenizeRequest& request);
 std::variant<v1::DetokenizeResponse, Refusal> Detokenize(const FrontendParts& parts,
                                                          const v1::DetokenizeRequest& request);
+// With the classes that `tenant`, one of the policy in force, may use.
 std::variant<v1::GetModelInfoResponse, Refusal> GetModelInfo(const FrontendParts& parts, const FrontendOptions& options,
-                                                             const v1::GetModelInfoRequest& request);
+                                                             TenantId tenant, const v1::GetModelInfoRequest& request);
 
 }  // namespace berth

@@ -4,6 +4,7 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -16,7 +17,10 @@
 #include "frontend/codec.h"
 #include "frontend/inference_service.h"
 #include "frontend/listen_address.h"
+#include "frontend/load_report.h"
+#include "frontend/load_report_service.h"
 #include "frontend/submission.h"
+#include "frontend/tls_credentials.h"
 #include "frontend/tokenizer_pool.h"
 
 namespace berth {
@@ -25,9 +29,6 @@ namespace {
 constexpr int kTokenizerThreads = 2;
 constexpr std::size_t kMaxWaitingLookups = 64;
 
-// More than a queue of the default length over one connection, so that the queue refuses and not the transport.
-constexpr int kMaxStreamsPerConnection = 1024;
-constexpr int kMaxMetadataBytes = 16 * 1024;
 // A peer that vanished is noticed within half a minute or so; one that pings more often than this is told to calm down.
 constexpr int kKeepaliveTimeMs = 20'000;
 constexpr int kKeepaliveTimeoutMs = 10'000;
@@ -48,7 +49,9 @@ class GrpcServerImpl final : public GrpcServer {
         clock_(clock),
         codec_(options.limits, options.model.name, options.model.max_context_tokens, tokenizer),
         pool_(kTokenizerThreads, kMaxWaitingLookups),
-        service_({engine, tokenizer, clock, &codec_, &pool_}, options, &registry_) {}
+        callers_(options.identity, *engine->policy(), options.on_tenants),
+        service_({engine, tokenizer, clock, &codec_, &pool_, &callers_}, options, &registry_),
+        load_reports_([engine] { return LoadOf(*engine); }) {}
 
   ~GrpcServerImpl() override {
     if (server_ != nullptr) Shutdown(Duration::zero());
@@ -62,12 +65,11 @@ class GrpcServerImpl final : public GrpcServer {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     int port = 0;
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(options_.listen_address, grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort(options_.listen_address, ListenerCredentials(), &port);
     builder.RegisterService(&service_);
-    builder.SetMaxReceiveMessageSize(options_.max_message_bytes);
+    builder.RegisterService(&load_reports_);
+    Limit(options_.connections, &builder);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
-    builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
@@ -86,6 +88,10 @@ class GrpcServerImpl final : public GrpcServer {
   }
 
   std::string address() const override { return address_; }
+  Callers* callers() override { return &callers_; }
+  void SetTls(const TlsPem& tls) override {
+    if (tls_ != nullptr) tls_->Set(tls);
+  }
 
   void Shutdown(Duration timeout) override {
     const std::lock_guard once(shutdown_mutex_);
@@ -114,6 +120,24 @@ class GrpcServerImpl final : public GrpcServer {
   }
 
  private:
+  std::shared_ptr<grpc::ServerCredentials> ListenerCredentials() {
+    if (options_.tls.certificate.empty()) return grpc::InsecureServerCredentials();
+    tls_ = std::make_shared<TlsCredentials>(options_.tls);
+    return tls_;
+  }
+
+  static void Limit(const ConnectionLimits& limits, grpc::ServerBuilder* builder) {
+    builder->SetMaxReceiveMessageSize(limits.max_message_bytes);
+    builder->SetResourceQuota(grpc::ResourceQuota("berth").Resize(static_cast<std::size_t>(limits.max_memory_bytes)));
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.max_streams);
+    builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits.max_metadata_bytes);
+    // gRPC itself spreads the ages by a tenth, so that not all connect anew at once.
+    if (limits.max_age) {
+      const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(*limits.max_age).count();
+      builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, static_cast<int>(ms));
+    }
+  }
+
   void UpdateHealth(bool serving) {
     grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
     for (const char* name : {"", "readiness", v1::Inference::service_full_name()}) {
@@ -144,7 +168,10 @@ class GrpcServerImpl final : public GrpcServer {
   const Codec codec_;
   TokenizerPool pool_;
   CallRegistry registry_;
+  Callers callers_;
   InferenceService service_;
+  LoadReportService load_reports_;
+  std::shared_ptr<TlsCredentials> tls_;  // null = no TLS
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 

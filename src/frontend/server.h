@@ -3,11 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/certificate.h"
 #include "berth/clock.h"
 #include "engine/engine.h"
+#include "frontend/identity.h"
 #include "model/model_config.h"
 #include "tokenizer/tokenizer.h"
 
@@ -31,10 +34,22 @@ struct ServedModel {
   KvDtype kv_dtype = KvDtype::kBf16;
 };
 
+// What one client may cost.
+struct ConnectionLimits {
+  std::int32_t max_message_bytes = 0;
+  std::int32_t max_metadata_bytes = 0;  // of one call's headers
+  std::int32_t max_streams = 0;         // open at once in one connection
+  std::int64_t max_memory_bytes = 0;    // gRPC's, of all connections together
+  std::optional<Duration> max_age;      // of a connection
+};
+
 struct FrontendOptions {
   std::string listen_address;  // "127.0.0.1:8433"; port 0 = any free port
-  std::int32_t max_message_bytes = 0;
-  Duration write_timeout{};  // a stream whose oldest unread event is older is cancelled
+  TlsPem tls;                  // without a certificate: no TLS
+  ConnectionLimits connections;
+  IdentityOptions identity;
+  TenantDirectory::Listener on_tenants;  // may be null
+  Duration write_timeout{};              // a stream whose oldest unread event is older is cancelled
   RequestLimits limits;
   ServedModel model;
 };
@@ -47,6 +62,11 @@ class GrpcServer {
   virtual ~GrpcServer() = default;  // as Shutdown with no grace
 
   virtual std::string address() const = 0;  // with the port really bound
+
+  // For reloads, and for what shows names of tenants.
+  virtual Callers* callers() = 0;
+  // For handshakes from now on. Does nothing without TLS. REQUIRES: the key is the certificate's.
+  virtual void SetTls(const TlsPem& tls) = 0;
 
   // Health says NOT_SERVING at once and newcomers get DRAINING, what is queued or runs may finish for `timeout`; then
   // everything is closed. Ends the engine's intake (Engine::Shutdown).

@@ -16,24 +16,29 @@ Refusal EncodeFault(const absl::Status& status) {
   return refusal;
 }
 
-std::shared_ptr<Submission> Submission::Start(const FrontendParts& parts, GenerateSpec spec,
+std::shared_ptr<Submission> Submission::Start(const FrontendParts& parts, GenerateSpec spec, bool is_retry,
                                               std::shared_ptr<EventSink> sink) {
   std::shared_ptr<Submission> submission(new Submission(parts, std::move(spec), std::move(sink)));
-  submission->TakeTicket();
+  submission->TakeTicket(is_retry);
   return submission;
 }
 
 Submission::Submission(const FrontendParts& parts, GenerateSpec spec, std::shared_ptr<EventSink> sink)
     : parts_(parts), sink_(std::move(sink)), spec_(std::move(spec)) {}
 
-void Submission::TakeTicket() {
-  if (std::optional<Refusal> refused = parts_.codec->CheckPromptBytes(spec_)) return Refuse(*std::move(refused));
+void Submission::TakeTicket(bool is_retry) {
   std::variant<QueueTicket, Refusal> ticket = parts_.engine->TakeTicket({.request_id = spec_.request_id,
                                                                          .service_class = spec_.service_class,
                                                                          .tenant = spec_.tenant,
                                                                          .n = spec_.sampling.n,
-                                                                         .least_prompt_tokens = LeastPromptTokens()});
-  if (auto* refused = std::get_if<Refusal>(&ticket)) return Refuse(std::move(*refused));
+                                                                         .least_prompt_tokens = LeastPromptTokens(),
+                                                                         .replaces_live = is_retry});
+  const auto* refused = std::get_if<Refusal>(&ticket);
+  // In bytes, which the caller can count, where that is what is wrong.
+  if (refused == nullptr || refused->reason == RefusalReason::kRequestTooLarge) {
+    if (std::optional<Refusal> in_bytes = parts_.codec->CheckPromptBytes(spec_)) return Refuse(*std::move(in_bytes));
+  }
+  if (refused != nullptr) return Refuse(*refused);
   {
     const std::lock_guard lock(mutex_);
     ticket_.emplace(std::move(std::get<QueueTicket>(ticket)));

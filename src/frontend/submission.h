@@ -9,6 +9,7 @@
 #include "berth/request.h"
 #include "engine/engine.h"
 #include "frontend/codec.h"
+#include "frontend/identity.h"
 #include "frontend/tokenizer_pool.h"
 #include "tokenizer/tokenizer.h"
 
@@ -21,14 +22,16 @@ struct FrontendParts {
   const Clock* clock = nullptr;
   const Codec* codec = nullptr;
   TokenizerPool* pool = nullptr;
+  Callers* callers = nullptr;
 };
 
 // Thread-safe. A refusal on the way reaches the sink as Failed, from whichever thread found it; nothing follows it, nor
 // the engine's last event.
 class Submission : public std::enable_shared_from_this<Submission> {
  public:
-  // Takes the ticket and returns; never blocks. The sink may have failed already then.
-  static std::shared_ptr<Submission> Start(const FrontendParts& parts, GenerateSpec spec,
+  // Takes the ticket and returns; never blocks. The sink may have failed already then. `is_retry`: a live request of
+  // the same id is an earlier attempt, which ends.
+  static std::shared_ptr<Submission> Start(const FrontendParts& parts, GenerateSpec spec, bool is_retry,
                                            std::shared_ptr<EventSink> sink);
 
   // The client is gone: the place in the queue and the blocks go back. Idempotent; harmless after the end.
@@ -43,7 +46,7 @@ class Submission : public std::enable_shared_from_this<Submission> {
 
   Submission(const FrontendParts& parts, GenerateSpec spec, std::shared_ptr<EventSink> sink);
 
-  void TakeTicket();
+  void TakeTicket(bool is_retry);
   std::int64_t LeastPromptTokens() const;
   void Tokenize();
   void Submit(std::vector<TokenId> prompt);

@@ -59,6 +59,13 @@ struct StepsLeft {
   std::int64_t steps = 0;
 };
 
+// A request that could not be useful before its deadline even if it ran alone.
+struct HopelessRequest {
+  RequestKey key = 0;
+  Duration predicted{};              // from now until it would be
+  std::int64_t computed_tokens = 0;  // since its last start, for nothing
+};
+
 // A request's part of a step's time.
 struct StepShare {
   RequestKey key = 0;
@@ -104,7 +111,7 @@ class Scheduler final : public PoolView {
   void DraftStep();
   // Running requests in the middle of their prompt that could not meet their deadline even alone, as of the last
   // PlanStep: they got no chunk, and the caller should end them.
-  std::span<const RequestKey> hopeless() const { return hopeless_; }
+  std::span<const HopelessRequest> hopeless() const { return hopeless_; }
 
   // What the planned step reports of prompts, in order of position for each request; valid until the next PlanStep.
   std::span<const TargetRows> target_rows() const { return target_rows_; }
@@ -259,7 +266,7 @@ class Scheduler final : public PoolView {
   }
   bool EmitDecodes(Request* r);
   void GatherPrefills(TimePoint now);
-  bool IsHopeless(const Request& r, const Prefill& p, TimePoint now) const;
+  std::optional<Duration> TooLate(const Request& r, const Prefill& p, TimePoint now) const;
   std::int64_t PrefillBudget(std::int64_t decodes) const;
   void ShareOut(std::int64_t budget);
   void PutInStep(Request* r);
@@ -289,7 +296,7 @@ class Scheduler final : public PoolView {
   std::vector<DrawnToken> drawn_;
   std::vector<Request*> drawn_from_;  // whose each of them is
   std::vector<TargetRows> target_rows_;
-  std::vector<RequestKey> hopeless_;
+  std::vector<HopelessRequest> hopeless_;
   std::vector<RequestKey> dropped_;
   std::vector<Leaving> leaving_;       // of the plan being committed
   std::vector<PendingSwap> swap_out_;  // for the next step

@@ -77,7 +77,7 @@ void Scheduler::GatherPrefills(TimePoint now) {
   for (Request* r : prefilling_) {
     const std::int32_t leader = Leader(*r);
     const bool shared_ready = r->choices[Index(leader)].stored >= SharedTokens(*r);
-    bool hopeless = false;
+    std::optional<Duration> hopeless;
     for (std::size_t q = 0; q < r->choices.size(); ++q) {
       const Choice& c = r->choices[q];
       const auto choice = static_cast<std::int32_t>(q);
@@ -85,10 +85,12 @@ void Scheduler::GatherPrefills(TimePoint now) {
       // One sequence computes what all share, and before they part it computes the whole prompt.
       if (choice != leader && (!shared_ready || !r->forked)) continue;
       const Prefill p{r, choice, static_cast<std::int64_t>(c.history.size()) - c.stored, 0};
-      hopeless = hopeless || IsHopeless(*r, p, now);
-      if (!hopeless) prefills_.push_back(p);
+      if (!hopeless.has_value()) hopeless = TooLate(*r, p, now);
+      if (!hopeless.has_value()) prefills_.push_back(p);
     }
-    if (hopeless) hopeless_.push_back(r->spec.key);
+    if (!hopeless.has_value()) continue;
+    const std::int64_t computed_tokens = r->choices[Index(leader)].stored - r->cached_tokens;
+    hopeless_.push_back({r->spec.key, *hopeless, std::max<std::int64_t>(0, computed_tokens)});
   }
   std::ranges::sort(prefills_, [&](const Prefill& a, const Prefill& b) {
     const auto rank = [&](const Prefill& p) {
@@ -99,12 +101,14 @@ void Scheduler::GatherPrefills(TimePoint now) {
   });
 }
 
-// What its class requires would not be there before the deadline even if the request ran alone.
-bool Scheduler::IsHopeless(const Request& r, const Prefill& p, TimePoint now) const {
-  if (r.spec.deadline == kNoDeadline) return false;
+// How long it would take alone until what its class requires is there, where that is beyond the deadline.
+std::optional<Duration> Scheduler::TooLate(const Request& r, const Prefill& p, TimePoint now) const {
+  if (r.spec.deadline == kNoDeadline) return std::nullopt;
   const auto drawn = static_cast<std::int64_t>(r.choices[Index(p.choice)].history.size()) - r.prompt_tokens();
   const std::int64_t missing = RequiredTokens(r.spec.service_class, r.spec.max_output_tokens) - drawn;
-  return missing > 0 && now + PredictTime(p.need, missing, true) > r.spec.deadline;
+  if (missing <= 0) return std::nullopt;
+  const Duration predicted = PredictTime(p.need, missing, true);
+  return now + predicted > r.spec.deadline ? std::optional(predicted) : std::nullopt;
 }
 
 // Tokens for prefill in a step with so many decodes: what keeps the step within the tightest inter-token SLO of what

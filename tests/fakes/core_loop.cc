@@ -168,7 +168,9 @@ std::int64_t CoreLoop::SkipQuiet(TimePoint now, Duration step_time, TimePoint un
 
 void CoreLoop::RunStep(TimePoint now) {
   const StepPlan& step = scheduler_.PlanStep(now);
-  for (const RequestKey key : scheduler_.hopeless()) admission_.Cancel(key, RefusalReason::kDeadlineInfeasible);
+  for (const HopelessRequest& r : scheduler_.hopeless()) {
+    admission_.EndInfeasible(r.key, now + r.predicted, r.computed_tokens);
+  }
   result_.busy = Duration(0);
   if (step.empty()) return;
   last_step_ = &step;

@@ -21,25 +21,27 @@ PATIENCE_S = 120
 DEFAULT_MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
+def smallest_model() -> pathlib.Path:
+    """Thousands of tokens a second on any machine."""
+    return pathlib.Path(os.environ.get("BERTH_SHARED_DIR", "/nonexistent")) / "models" / "stories260K-f32.gguf"
+
+
 def find_model() -> pathlib.Path | None:
     """The default model where it was fetched, else the smallest one of the shared data."""
     folder = os.environ.get("BERTH_MODEL_DIR")
     if not folder:
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.environ.get("HOME", "/"), ".cache")
         folder = os.path.join(cache, "berth", "models")
-    candidates = [
-        pathlib.Path(folder) / DEFAULT_MODEL,
-        pathlib.Path(os.environ.get("BERTH_SHARED_DIR", "/nonexistent")) / "models" / "stories260K-f32.gguf",
-    ]
+    candidates = [pathlib.Path(folder) / DEFAULT_MODEL, smallest_model()]
     return next((path for path in candidates if path.exists()), None)
 
 
 class Server:
     """A running `berth serve` on a free port of the loopback."""
 
-    def __init__(self, *flags: str, address: str = "127.0.0.1:0"):
-        model = find_model()
-        if model is None:
+    def __init__(self, *flags: str, address: str = "127.0.0.1:0", model: pathlib.Path | None = None):
+        model = model or find_model()
+        if model is None or not model.exists():
             message = "neither the default model ('make model' fetches it) nor the shared test data is here"
             pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
         command = [os.environ["BERTH_BINARY"], "serve", "--model", str(model), "--grpc", address, "--json", *flags]
@@ -149,7 +151,7 @@ class Refusal:
         self.details: dict[str, object] = {}
         status = status_pb2.Status.FromString(self.trailers.get("grpc-status-details-bin", b""))
         for any_detail in status.details:
-            for kind in ("ErrorInfo", "RequestInfo", "BadRequest", "RetryInfo"):
+            for kind in ("ErrorInfo", "RequestInfo", "BadRequest", "QuotaFailure", "RetryInfo"):
                 message = getattr(error_details_pb2, kind)()
                 if any_detail.Unpack(message):
                     self.details[kind] = message

@@ -7,7 +7,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from berth.v1 import inference_pb2 as pb
-from berth_server import PATIENCE_S, greedy, refused
+from berth_server import PATIENCE_S, endless, greedy, refused
+from raw_call import binary_value, header_blocks
+from xds.data.orca.v3 import orca_load_report_pb2
+from xds.service.orca.v3 import orca_pb2, orca_pb2_grpc
 
 TEXTS = ["Hello, world", " leading and trailing ", "naïve café", "日本語のテキスト", "👩‍🚀 and 🚀", "a\n\n\tb", "<|im_end|>", ""]
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -138,3 +141,69 @@ def test_reflection_describes_the_services(server):
         "Generate", "GenerateStream", "EstimateDemand", "Tokenize", "Detokenize", "GetModelInfo"
     }
     assert "sampling" in service.FindMethodByName("Generate").input_type.fields_by_name
+
+
+# --- What the caller may use, and what would become of a request now
+
+
+def test_the_classes_are_told_with_their_limits(server):
+    info = server.model_info()
+    classes = {limits.name: limits for limits in info.classes}
+    assert set(classes) == {"interactive", "batch"}
+    assert info.default_class == "interactive"
+    interactive, batch = classes["interactive"], classes["batch"]
+    assert interactive.guaranteed_blocks == 60 * info.pool_blocks // 100
+    assert interactive.ceiling_blocks == interactive.guaranteed_blocks
+    assert batch.ceiling_blocks == info.pool_blocks
+    assert not interactive.queues and batch.queues
+    assert batch.preemptible and not interactive.preemptible
+    assert batch.max_wait.ToSeconds() == 60 and batch.max_queued_requests == 64
+    for limits in (interactive, batch):
+        assert 0 < limits.default_output_tokens <= limits.max_output_tokens < limits.max_sequence_tokens
+        assert limits.max_sequence_tokens <= info.max_context_tokens
+        assert not limits.HasField("default_timeout")
+    # What they say is what is refused.
+    request = greedy("Once upon a time", interactive.max_output_tokens + 1)
+    assert estimate(server, request).refusal.reason == "REQUEST_TOO_LARGE"
+
+
+def test_a_request_that_fits_an_idle_server_would_start(server):
+    demand = estimate(server, greedy("Once upon a time", 16))
+    assert demand.outlook == pb.OUTLOOK_STARTS
+    assert not demand.HasField("predicted_wait")
+
+
+def test_what_can_never_fit_would_be_refused(server):
+    demand = estimate(server, greedy("Once upon a time", server.model_info().max_context_tokens))
+    assert demand.outlook == pb.OUTLOOK_REFUSED
+
+
+# --- Load reports (ORCA)
+
+
+@pytest.mark.parametrize("method", ["Generate", "GenerateStream"])
+@pytest.mark.parametrize("request_", [greedy("Once upon a time", 4), pb.GenerateRequest()], ids=["answer", "refusal"])
+def test_answers_and_refusals_bring_the_servers_load(server, method, request_):
+    # gRPC's clients hand it to their balancers alone.
+    blocks = header_blocks(server.info["grpc"], f"/berth.v1.Inference/{method}", request_.SerializeToString(), PATIENCE_S)
+    report = orca_load_report_pb2.OrcaLoadReport.FromString(binary_value(blocks[-1], b"endpoint-load-metrics-bin"))
+    assert set(report.named_metrics) == {"kv_cache_usage_perc", "num_requests_waiting"}
+    assert 0 <= report.named_metrics["kv_cache_usage_perc"] <= 1
+    assert report.application_utilization >= 0
+
+
+def test_load_reports_come_apart_from_requests_and_show_what_runs(server):
+    orca = orca_pb2_grpc.OpenRcaServiceStub(server.channel)
+    request = orca_pb2.OrcaLoadReportRequest()
+    request.report_interval.FromMilliseconds(1)  # counts as the least there is
+    running = server.stub.GenerateStream(endless(server), timeout=PATIENCE_S)
+    next(running)
+    reports = orca.StreamCoreMetrics(request, timeout=PATIENCE_S)
+    for report in reports:
+        if report.named_metrics["kv_cache_usage_perc"] > 0 and report.application_utilization > 0:
+            break
+    running.cancel()
+    for report in reports:
+        if report.named_metrics["kv_cache_usage_perc"] == 0:
+            break
+    reports.cancel()

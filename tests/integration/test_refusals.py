@@ -9,6 +9,7 @@ from google.protobuf import duration_pb2
 
 from berth.v1 import inference_pb2 as pb
 from berth_server import PATIENCE_S, Refusal, endless, greedy, refused
+from raw_call import header_blocks
 
 PROMPT = "Once upon a time"
 Code = grpc.StatusCode
@@ -89,14 +90,6 @@ def test_a_field_out_of_bounds_is_named(server, field, request_):
         assert refusal.details["ErrorInfo"].domain == "berth"
         assert refusal.details["RequestInfo"].request_id
         assert refusal.trailers["grpc-retry-pushback-ms"] == "-1"
-
-
-def test_what_is_not_served_yet_is_unimplemented_and_not_ignored(server):
-    refusal = refused(server.generate, request_with(tenant="acme"))
-    assert refusal.code == Code.UNIMPLEMENTED
-    assert refusal.reason == "UNIMPLEMENTED"
-    assert refusal.fields == ["tenant"]
-    assert server.generate(request_with(tenant="default", stopping=pb.Stopping(max_output_tokens=1))).choices
 
 
 def test_an_unknown_class_is_refused_with_those_there_are(server):
@@ -278,3 +271,10 @@ def test_a_grpc_deadline_gives_the_capacity_back(server):
 def test_an_unknown_method_is_unimplemented(server):
     call = server.channel.unary_unary("/berth.v1.Inference/Dream", request_serializer=bytes)
     assert refused(call, b"", timeout=PATIENCE_S).code == Code.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("method", ["Generate", "GenerateStream", "EstimateDemand"])
+def test_a_refusal_is_trailers_and_nothing_else(server, method):
+    # Stock clients retry only what has not begun to answer.
+    request = pb.GenerateRequest().SerializeToString()
+    assert len(header_blocks(server.info["grpc"], f"/berth.v1.Inference/{method}", request, PATIENCE_S)) == 1

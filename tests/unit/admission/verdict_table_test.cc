@@ -229,7 +229,7 @@ const Row kRows[] = {
        t->Plan();
        return t->Ending(t->Add(0, 10));
      },
-     RefusalReason::kQueueTimeout, "max_wait", 0, 0, true},
+     RefusalReason::kQueueTimeout, "max_wait", 3000, 3000, true},
     {"ShedWhenItArrives",
      [](VerdictTable* t) {
        t->Change([](Policy* p) {
@@ -261,14 +261,14 @@ const Row kRows[] = {
        request.needed_time = Seconds(2);
        return t->Submit(request);  // 10 blocks for 20 more steps of a second are ahead, of the 10 it can reach
      },
-     RefusalReason::kDeadlineInfeasible, "remaining_ms", 10000, 22000},
+     RefusalReason::kDeadlineInfeasible, ""},
     {"DeadlineHasPassed",
      [](VerdictTable* t) {
        AdmissionRequest request = t->Request(0, 1);
        request.deadline = At(t->now);
        return t->Submit(request);
      },
-     RefusalReason::kDeadlineExceeded, "remaining_ms", 0, 0},
+     RefusalReason::kDeadlineExceeded, ""},
     {"PreemptedTooOften",
      [](VerdictTable* t) {
        t->Change([](Policy* p) { p->classes[1].max_preemptions = 1; });

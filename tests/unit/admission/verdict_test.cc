@@ -233,7 +233,9 @@ TEST_F(Verdict, ADeadlineThatCannotBeMetIsRefusedWithPredictedAndRemainingTime) 
   request.deadline = At(now + 10.0);
   request.needed_time = Seconds(2);
   const auto refusal = Submit(request);  // 10 blocks for 20 more steps ahead, of the 10 the class can reach
-  Expect(refusal, RefusalReason::kDeadlineInfeasible, "remaining_ms", 10000, 22000);
+  Expect(refusal, RefusalReason::kDeadlineInfeasible, "", 0, 0);
+  EXPECT_EQ(refusal->remaining, Seconds(10));
+  EXPECT_EQ(refusal->predicted, Seconds(22));
   request.key = next_key++;
   request.deadline = At(now + 23.0);
   EXPECT_FALSE(Submit(request).has_value());
@@ -261,6 +263,22 @@ TEST_F(Verdict, AQueuedRequestEndsWhenItsDeadlineBecomesInfeasible) {
   const AdmissionPlan& plan = Plan();
   ASSERT_EQ(plan.end.size(), 1U);
   EXPECT_EQ(plan.end[0].refusal.reason, RefusalReason::kDeadlineInfeasible);
+}
+
+TEST_F(Verdict, ARunningRequestThatCameToNothingSaysWhatItWouldHaveTakenAndHasCost) {
+  AdmissionRequest request = Request(0, 10);
+  request.deadline = At(20.0);
+  EXPECT_FALSE(Submit(request).has_value());
+  Plan();
+  admission->EndInfeasible(request.key, At(25.0), 33);
+  const double judged_at = now;
+  const AdmissionPlan& plan = Plan();
+  ASSERT_EQ(plan.end.size(), 1U);
+  const Refusal& refusal = plan.end[0].refusal;
+  EXPECT_EQ(refusal.reason, RefusalReason::kDeadlineInfeasible);
+  EXPECT_EQ(refusal.predicted, Seconds(25.0 - judged_at));
+  EXPECT_EQ(refusal.remaining, Seconds(20.0 - judged_at));
+  EXPECT_EQ(refusal.computed_tokens, 33);
 }
 
 TEST_F(Verdict, APassedDeadlineEndsARunningRequestToo) {

@@ -14,5 +14,14 @@ TEST(Sha256, IsThePublishedDigest) {
   EXPECT_EQ(Sha256Hex(std::string(1000000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
+TEST(Sha256, IsReadBackFromItsDigits) {
+  EXPECT_EQ(ParseSha256(Sha256Hex("abc")), Sha256("abc"));
+  EXPECT_NE(Sha256("abc"), Sha256("abd"));
+  const std::string hex = Sha256Hex("abc");
+  for (const std::string& bad : {std::string(), hex.substr(1), hex + "0", hex.substr(1) + "g", hex.substr(1) + "A"}) {
+    EXPECT_FALSE(ParseSha256(bad).has_value()) << bad;
+  }
+}
+
 }  // namespace
 }  // namespace berth

@@ -72,5 +72,33 @@ TEST(CarryOver, WhatIsGoneStaysWithNothingOfItsOwnAndMayComeBack) {
   EXPECT_EQ(back.tenants[1].max_kv_blocks, 40);
 }
 
+TEST(CarryOver, SparePlacesStayWithTheLimitsOfTheNewDefaultTenantAndAListedNameTakesItsOwn) {
+  Policy running = Resolved("tenants: {default: {max_kv: 20%}}\n");
+  AddSpareTenants(3, &running);
+  ASSERT_EQ(running.tenants.size(), 5u);
+  EXPECT_EQ(running.tenants[1].name, "");
+  EXPECT_EQ(running.tenants[3].max_kv_blocks, 20);
+  EXPECT_EQ(running.tenants[4].name, kOtherTenant);
+  running.tenants[2].name = "acme";  // it has called
+
+  const Policy next =
+      CarryOver(running, Resolved("tenants: {bert: {}, acme: {max_kv: 70%}, default: {max_kv: 30%}}\n"));
+  ASSERT_EQ(next.tenants.size(), 6u);
+  EXPECT_EQ(next.default_tenant, 0);
+  EXPECT_EQ(next.tenants[0].max_kv_blocks, 30);
+  EXPECT_EQ(next.tenants[1].name, "");
+  EXPECT_EQ(next.tenants[1].max_kv_blocks, 30);
+  EXPECT_EQ(next.tenants[2].name, "acme");
+  EXPECT_EQ(next.tenants[2].max_kv_blocks, 70);
+  EXPECT_EQ(next.tenants[3].max_kv_blocks, 30);
+  EXPECT_EQ(next.tenants[4].name, kOtherTenant);
+  EXPECT_EQ(next.tenants[4].max_kv_blocks, 30);
+  EXPECT_EQ(next.tenants[5].name, "bert");
+
+  const Policy gone = CarryOver(next, Resolved("tenants: {default: {}}\n"));
+  EXPECT_EQ(gone.tenants[2].name, "acme") << "unlisted again, at its place";
+  EXPECT_EQ(gone.tenants[2].max_kv_blocks, kUnlimited);
+}
+
 }  // namespace
 }  // namespace berth

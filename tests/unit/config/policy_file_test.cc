@@ -29,6 +29,7 @@ const Case kWrongKeys[] = {
     {"a key nobody knows",
      "version: 1\nserver: {frobnicate: 1}\n",
      {"p.yaml:2:10: error: server: unknown key \"frobnicate\"; known are: grpc, ops, admin, tls, max_message_size, "
+      "max_metadata_size, max_streams_per_connection, max_memory, max_connection_age, "
       "drain_delay, drain_timeout, write_timeout, max_queued_requests, max_queued_tokens, trusted_identity, "
       "admin_subjects"}},
     {"a flag of vLLM's",

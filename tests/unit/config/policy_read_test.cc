@@ -13,6 +13,7 @@ namespace berth {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
@@ -31,17 +32,34 @@ TEST(ReadPolicyFile, CountsPathsFromTheFilesFolderAndKnowsItsContent) {
   const test::TempFolder folder;
   const std::string text =
       "version: 1\nmodel: {path: models/m.gguf}\n"
-      "server: {tls: {certificate: /etc/tls.crt, key: tls.key}}\n";
+      "server: {tls: {certificate: /nowhere/tls.crt, key: tls.key}}\n";
   const std::string path = folder.Write("conf/p.yaml", text);
   std::vector<std::string> lines;
-  const PolicyFile file = Read(path, &lines);
-  EXPECT_THAT(lines, IsEmpty());
+  const PolicyFile file = Read(path, &lines, Severity::kWarning);
+  EXPECT_THAT(lines, ElementsAre(HasSubstr("warning: server.tls.certificate: cannot read /nowhere/tls.crt"),
+                                 HasSubstr("warning: server.tls.key: cannot read " + folder / "conf/tls.key")));
   EXPECT_EQ(file.config.model.path, folder / "conf/models/m.gguf");
-  EXPECT_EQ(file.config.server.tls.certificate, "/etc/tls.crt");
+  EXPECT_EQ(file.config.server.tls.certificate, "/nowhere/tls.crt");
   EXPECT_EQ(file.config.server.tls.key, folder / "conf/tls.key");
   EXPECT_EQ(file.config.server.tls.client_ca, "");
   EXPECT_EQ(file.sha256, Sha256Hex(text));
-  EXPECT_THAT(file.files, UnorderedElementsAre(Pair(path, Sha256Hex(text))));
+  EXPECT_THAT(file.files,
+              UnorderedElementsAre(Pair(path, Sha256Hex(text)), Pair("/nowhere/tls.crt", "No such file or directory"),
+                                   Pair(folder / "conf/tls.key", "No such file or directory")));
+}
+
+TEST(ReadPolicyFile, JudgesTheFilesOfTls) {
+  const test::TempFolder folder;
+  folder.Write("tls.crt", "nonsense");
+  folder.Write("tls.key", "");
+  const std::string path = folder.Write("p.yaml", "version: 1\nserver: {tls: {certificate: tls.crt, key: tls.key}}\n");
+  std::vector<std::string> lines;
+  const PolicyFile file = Read(path, &lines);
+  EXPECT_THAT(
+      lines, ElementsAre(
+                 HasSubstr("error: server.tls.certificate: " + folder / "tls.crt" + ": it holds no certificate in PEM"),
+                 HasSubstr("error: server.tls.key: cannot read " + folder / "tls.key" + ": the file is empty")));
+  EXPECT_EQ(file.files.at(folder / "tls.crt"), Sha256Hex("nonsense"));
 }
 
 TEST(ReadPolicyFile, TakesKeysFromKeyFilesToo) {

@@ -114,8 +114,9 @@ TEST_F(Deadline, ThatCannotBeKeptIsRefusedAtOnce) {
   request.spec.deadline = clock.Now() + milliseconds(100);
   const Refusal refusal = Refused(std::move(request));
   EXPECT_EQ(refusal.reason, RefusalReason::kDeadlineInfeasible);
-  EXPECT_EQ(refusal.limit, 100);
-  EXPECT_GT(refusal.asked, 100);
+  EXPECT_EQ(refusal.remaining, milliseconds(100));
+  EXPECT_GT(refusal.predicted, milliseconds(100));
+  EXPECT_EQ(refusal.computed_tokens, 0);
   backend->OpenGate();
   running->WaitForEnd();
 }

@@ -83,7 +83,8 @@ class CallTest : public testing::Test {
   std::shared_ptr<CallType> Make(bool return_token_ids = false) {
     OutputSpec output;
     output.return_token_ids = return_token_ids;
-    return std::make_shared<CallType>(&clock_, EventEncoder(&tokenizer_, output, "batch"), "r1", &transport_);
+    return std::make_shared<CallType>(&clock_, EventEncoder(&tokenizer_, output, "batch"),
+                                      CallNames{.request_id = "r1"}, &transport_);
   }
   void WriteDone(StreamCall* call, bool ok = true) {
     transport_.writing = false;
@@ -361,8 +362,8 @@ class ThreadedTransport final : public CallTransport {
 
 TEST_F(CallTest, NoTextIsLostWhenWritesEndOnAnotherThread) {
   ThreadedTransport transport;
-  const auto call =
-      std::make_shared<StreamCall>(&clock_, EventEncoder(&tokenizer_, OutputSpec(), "batch"), "r1", &transport);
+  const auto call = std::make_shared<StreamCall>(&clock_, EventEncoder(&tokenizer_, OutputSpec(), "batch"),
+                                                 CallNames{.request_id = "r1"}, &transport);
   std::thread writer([&] { transport.RunUntilFinished(call.get()); });
   std::string expected;
   call->OnEvent(Admitted{});

@@ -30,17 +30,24 @@ const TimePoint kArrival = TimePoint(std::chrono::hours(5));
 
 class CodecTest : public testing::Test {
  protected:
+  CodecTest() {
+    context_.caller.tenant = 1;
+    context_.caller.tenant_name = "default";
+  }
   static v1::GenerateRequest Minimal() {
     v1::GenerateRequest request;
     request.set_text("Hello");
     return request;
   }
 
-  std::variant<GenerateSpec, Refusal> Decode(v1::GenerateRequest request, TimePoint call_deadline = kNoDeadline) const {
+  std::variant<GenerateSpec, Refusal> Decode(v1::GenerateRequest request, TimePoint call_deadline = kNoDeadline) {
     std::string id = codec_.ResolveRequestId(request);
-    return codec_.Decode(std::move(request), std::move(id), kArrival, call_deadline, policy_);
+    context_.arrival = kArrival;
+    context_.deadline = call_deadline;
+    context_.policy = std::make_shared<const Policy>(policy_);
+    return codec_.Decode(std::move(request), std::move(id), context_);
   }
-  GenerateSpec Accept(const v1::GenerateRequest& request, TimePoint call_deadline = kNoDeadline) const {
+  GenerateSpec Accept(const v1::GenerateRequest& request, TimePoint call_deadline = kNoDeadline) {
     auto decoded = Decode(request, call_deadline);
     if (const auto* refusal = std::get_if<Refusal>(&decoded)) {
       ADD_FAILURE() << refusal->message;
@@ -49,12 +56,12 @@ class CodecTest : public testing::Test {
     return std::get<GenerateSpec>(std::move(decoded));
   }
   // Takes the minimal request, changed.
-  GenerateSpec AcceptWith(const std::function<void(v1::GenerateRequest*)>& change) const {
+  GenerateSpec AcceptWith(const std::function<void(v1::GenerateRequest*)>& change) {
     v1::GenerateRequest request = Minimal();
     change(&request);
     return Accept(request);
   }
-  Refusal RefuseWith(const std::function<void(v1::GenerateRequest*)>& change) const {
+  Refusal RefuseWith(const std::function<void(v1::GenerateRequest*)>& change) {
     v1::GenerateRequest request = Minimal();
     change(&request);
     auto decoded = Decode(request);
@@ -64,7 +71,7 @@ class CodecTest : public testing::Test {
     }
     return std::get<Refusal>(std::move(decoded));
   }
-  void ExpectInvalid(const std::string& field, const std::function<void(v1::GenerateRequest*)>& change) const {
+  void ExpectInvalid(const std::string& field, const std::function<void(v1::GenerateRequest*)>& change) {
     const Refusal refusal = RefuseWith(change);
     EXPECT_EQ(refusal.reason, RefusalReason::kInvalidRequest) << field;
     EXPECT_EQ(refusal.field, field);
@@ -86,6 +93,7 @@ class CodecTest : public testing::Test {
   }
 
   Policy policy_ = Classes();
+  CallContext context_;
   test::FakeTokenizer tokenizer_{{"twelve bytes"}};
   Codec codec_{kLimits, "tiny", kContextTokens, &tokenizer_};
 };
@@ -130,7 +138,6 @@ TEST_F(CodecTest, EveryFieldArrivesInTheSpec) {
     r->set_model("tiny");
     r->set_parse_special_tokens(true);
     r->set_service_class("batch");
-    r->set_tenant("default");
     v1::Sampling& sampling = *r->mutable_sampling();
     sampling.set_temperature(0.0F);
     sampling.set_top_k(40);
@@ -354,11 +361,78 @@ TEST_F(CodecTest, LogprobCountsAreBounded) {
   ExpectInvalid("output.prompt_logprobs", [](auto* r) { r->mutable_output()->set_prompt_logprobs(21); });
 }
 
-TEST_F(CodecTest, WhatIsNotServedYetIsRefusedByNameAndNeverIgnored) {
-  const Refusal refusal = RefuseWith([](auto* r) { r->set_tenant("acme"); });
-  EXPECT_EQ(refusal.reason, RefusalReason::kUnimplemented);
-  EXPECT_EQ(refusal.field, "tenant");
-  EXPECT_THAT(refusal.message, StartsWith("tenant"));
+TEST_F(CodecTest, MoreChoicesThanMayRunAreRefusedWithTheLimit) {
+  policy_.max_running_sequences = 3;
+  AcceptWith([](auto* r) { r->mutable_sampling()->set_n(3); });
+  const Refusal refusal = RefuseWith([](auto* r) { r->mutable_sampling()->set_n(4); });
+  EXPECT_EQ(refusal.reason, RefusalReason::kInvalidRequest);
+  EXPECT_EQ(refusal.field, "sampling.n");
+  EXPECT_EQ(refusal.limit_name, "max_running_sequences");
+  EXPECT_EQ(refusal.limit, 3);
+  EXPECT_EQ(refusal.asked, 4);
+}
+
+TEST_F(CodecTest, TheClassIsTheFieldsThenTheHeadersThenTheObjectivesThenTheDefault) {
+  policy_.classes[0].objectives = {"was-here"};
+  policy_.classes[1].objectives = {"cheap", "bulk"};
+  struct Case {
+    const char* field;
+    const char* header;
+    const char* objective;
+    ClassId expected;
+  };
+  for (const Case& c : {
+           Case{"", "", "", 2},
+           Case{"batch", "", "", 1},
+           Case{"normal", "batch", "cheap", 2},
+           Case{"", "batch", "", 1},
+           Case{"", "normal", "cheap", 2},
+           Case{"", "", "bulk", 1},
+           Case{"", "", "unheard-of", 2},
+           Case{"", "", "batch", 2},
+           Case{"", "", "was-here", 2},
+       }) {
+    context_.headers.service_class = c.header;
+    context_.headers.objective = c.objective;
+    EXPECT_EQ(AcceptWith([&](auto* r) { r->set_service_class(c.field); }).service_class, c.expected)
+        << c.field << "/" << c.header << "/" << c.objective;
+  }
+  context_.headers.service_class = "gold";
+  const Refusal refusal = RefuseWith([](auto*) {});
+  EXPECT_EQ(refusal.reason, RefusalReason::kUnknownClass);
+  EXPECT_EQ(refusal.field, "x-berth-class");
+  EXPECT_THAT(refusal.message, StartsWith("x-berth-class 'gold' is not known here"));
+}
+
+TEST_F(CodecTest, AClassThatTheTenantMayNotUseIsRefusedHoweverItCameToBeMeant) {
+  policy_.tenants[1].classes = {1};
+  context_.caller.tenant_name = "acme";
+  EXPECT_EQ(AcceptWith([](auto* r) { r->set_service_class("batch"); }).service_class, 1);
+  for (const char* const name : {"", "normal"}) {
+    const Refusal refusal = RefuseWith([&](auto* r) { r->set_service_class(name); });
+    EXPECT_EQ(refusal.reason, RefusalReason::kClassNotAllowed);
+    EXPECT_THAT(refusal.message, HasSubstr("tenant 'acme' may not use class 'normal'"));
+  }
+}
+
+TEST_F(CodecTest, WhatIsMalformedIsToldBeforeTheModelAndThatBeforeTheClass) {
+  v1::GenerateRequest request = Minimal();
+  request.set_service_class("unheard-of");
+  request.set_model("unheard-of");
+  request.mutable_sampling()->set_n(1'000'000);
+  EXPECT_EQ(std::get<Refusal>(Decode(request)).reason, RefusalReason::kInvalidRequest);
+  request.clear_sampling();
+  EXPECT_EQ(std::get<Refusal>(Decode(request)).reason, RefusalReason::kModelNotFound);
+  request.clear_model();
+  EXPECT_EQ(std::get<Refusal>(Decode(request)).reason, RefusalReason::kUnknownClass);
+}
+
+TEST_F(CodecTest, TheCallersTenantAndTraceArriveInTheSpec) {
+  context_.caller.tenant = 0;
+  context_.headers.trace_id = "4bf92f3577b34da6a3ce929d0e0e4736";
+  const GenerateSpec spec = Accept(Minimal());
+  EXPECT_EQ(spec.tenant, 0);
+  EXPECT_EQ(spec.trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
 }
 
 TEST_F(CodecTest, AnUnnamedClassIsTheDefaultAndAnUnknownOneIsRefusedWithThoseThereAre) {

@@ -27,6 +27,13 @@ std::optional<Message> Find(const google::rpc::Status& details) {
   return std::nullopt;
 }
 
+const CallNames kCall = {.request_id = "r1", .service_class = "batch", .tenant = "acme", .trace_id = "0af7"};
+
+std::map<std::string, std::string> MetadataOf(const Refusal& refusal) {
+  const auto metadata = Find<google::rpc::ErrorInfo>(DetailsOf(RefusedEnding(refusal, kCall)))->metadata();
+  return {metadata.begin(), metadata.end()};
+}
+
 std::string Pushback(const CallEnding& ending) {
   for (const auto& [key, value] : ending.trailers) {
     if (key == "grpc-retry-pushback-ms") return value;
@@ -62,9 +69,17 @@ TEST(RefusalStatusTest, EveryReasonHasItsDocumentedCode) {
       {RefusalReason::kShed, grpc::StatusCode::RESOURCE_EXHAUSTED},
       {RefusalReason::kDeadlineInfeasible, grpc::StatusCode::DEADLINE_EXCEEDED},
       {RefusalReason::kPreemptedTooOften, grpc::StatusCode::ABORTED},
+      {RefusalReason::kModelLoading, grpc::StatusCode::UNAVAILABLE},
+      {RefusalReason::kCredentialsMissing, grpc::StatusCode::UNAUTHENTICATED},
+      {RefusalReason::kCredentialsInvalid, grpc::StatusCode::UNAUTHENTICATED},
+      {RefusalReason::kTenantMismatch, grpc::StatusCode::PERMISSION_DENIED},
+      {RefusalReason::kAdminRequired, grpc::StatusCode::PERMISSION_DENIED},
+      {RefusalReason::kSlowReader, grpc::StatusCode::RESOURCE_EXHAUSTED},
+      {RefusalReason::kCancelledByOperator, grpc::StatusCode::ABORTED},
+      {RefusalReason::kDrainTimeout, grpc::StatusCode::UNAVAILABLE},
   };
   for (const auto& [reason, code] : codes) {
-    const CallEnding ending = RefusedEnding(Make(reason), "r1");
+    const CallEnding ending = RefusedEnding(Make(reason), kCall);
     EXPECT_EQ(ending.status.error_code(), code);
     EXPECT_EQ(ending.status.error_message(), "some words");
     const google::rpc::Status details = DetailsOf(ending);
@@ -79,20 +94,95 @@ TEST(RefusalStatusTest, EveryReasonHasItsDocumentedCode) {
 }
 
 TEST(RefusalStatusTest, ALimitIsToldWithItsUnit) {
-  Refusal refusal = Make(RefusalReason::kRequestTooLarge);
-  refusal.limit_name = "kv_blocks";
-  refusal.limit = 8;
-  refusal.asked = 9;
-  const auto metadata = Find<google::rpc::ErrorInfo>(DetailsOf(RefusedEnding(refusal, "r1")))->metadata();
-  EXPECT_EQ(metadata.at("limitName"), "kv_blocks");
-  EXPECT_EQ(metadata.at("limitBlocks"), "8");
-  EXPECT_EQ(metadata.at("requestedBlocks"), "9");
+  const std::map<std::string, std::string> units = {
+      {"kv_blocks", "Blocks"},
+      {"class_kv_blocks", "Blocks"},
+      {"max_kv", "Blocks"},
+      {"context_tokens", "Tokens"},
+      {"max_output_tokens", "Tokens"},
+      {"max_sequence_tokens", "Tokens"},
+      {"tokens_per_minute", "Tokens"},
+      {"burst_tokens", "Tokens"},
+      {"queue.max_tokens", "Tokens"},
+      {"queue.max_requests", "Requests"},
+      {"server.max_queued_requests", "Requests"},
+      {"max_concurrent_requests", "Requests"},
+      {"running_sequences", "Sequences"},
+      {"max_running_sequences", "Sequences"},
+      {"max_preemptions", "Preemptions"},
+      {"prompt_bytes", "Bytes"},
+      {"max_wait", "Ms"},
+  };
+  for (const auto& [name, unit] : units) {
+    Refusal refusal = Make(RefusalReason::kRequestTooLarge);
+    refusal.limit_name = name;
+    refusal.limit = 8;
+    refusal.asked = 9;
+    const std::map<std::string, std::string> expected = {
+        {"serviceClass", "batch"}, {"limitName", name}, {"limit" + unit, "8"}, {"requested" + unit, "9"}};
+    EXPECT_EQ(MetadataOf(refusal), expected);
+  }
+}
+
+TEST(RefusalStatusTest, ADeadlineThatCannotBeKeptSaysWhatItWouldTake) {
+  Refusal refusal = Make(RefusalReason::kDeadlineInfeasible);
+  refusal.predicted = std::chrono::microseconds(2500);
+  refusal.remaining = std::chrono::milliseconds(2);
+  refusal.computed_tokens = 7;
+  const std::map<std::string, std::string> expected = {
+      {"serviceClass", "batch"}, {"predictedMs", "3"}, {"remainingMs", "2"}, {"computedTokens", "7"}};
+  EXPECT_EQ(MetadataOf(refusal), expected);
+}
+
+TEST(RefusalStatusTest, ARefusalsOwnClassGoesFirst) {
+  Refusal refusal = Make(RefusalReason::kQueueFull);
+  refusal.service_class = "interactive";
+  EXPECT_EQ(MetadataOf(refusal).at("serviceClass"), "interactive");
+}
+
+TEST(RefusalStatusTest, AQuotaThatIsUsedUpIsNamed) {
+  struct Case {
+    RefusalReason reason;
+    std::string limit_name;
+    std::string subject;
+  };
+  for (const Case& c : {Case{RefusalReason::kTenantQuotaExceeded, "tokens_per_minute", "tenant:acme"},
+                        Case{RefusalReason::kTenantQuotaExceeded, "max_concurrent_requests", "tenant:acme"},
+                        Case{RefusalReason::kKvCapacityExhausted, "class_kv_blocks", "class:batch"},
+                        Case{RefusalReason::kKvCapacityExhausted, "kv_blocks", "server"},
+                        Case{RefusalReason::kKvCapacityExhausted, "running_sequences", "server"},
+                        Case{RefusalReason::kQueueFull, "queue.max_requests", "class:batch"},
+                        Case{RefusalReason::kShed, "server.max_queued_requests", "server"}}) {
+    Refusal refusal = Make(c.reason);
+    refusal.limit_name = c.limit_name;
+    refusal.limit = 8;
+    const auto failure = Find<google::rpc::QuotaFailure>(DetailsOf(RefusedEnding(refusal, kCall)));
+    ASSERT_TRUE(failure.has_value());
+    ASSERT_EQ(failure->violations_size(), 1);
+    const auto& violation = failure->violations(0);
+    EXPECT_EQ(violation.subject(), c.subject);
+    EXPECT_EQ(violation.description(), "some words");
+    EXPECT_EQ(violation.quota_id(), c.limit_name);
+    EXPECT_EQ(violation.quota_value(), 8);
+    EXPECT_EQ(violation.quota_dimensions().at("tenant"), "acme");
+    EXPECT_EQ(violation.quota_dimensions().at("class"), "batch");
+    EXPECT_EQ(violation.api_service(), "berth.v1.Inference");
+  }
+  Refusal too_large = Make(RefusalReason::kRequestTooLarge);
+  too_large.limit_name = "kv_blocks";
+  EXPECT_FALSE(Find<google::rpc::QuotaFailure>(DetailsOf(RefusedEnding(too_large, kCall))).has_value());
+}
+
+TEST(RefusalStatusTest, TheTraceIsToldWithTheRequest) {
+  EXPECT_EQ(
+      Find<google::rpc::RequestInfo>(DetailsOf(RefusedEnding(Make(RefusalReason::kQueueFull), kCall)))->serving_data(),
+      "0af7");
 }
 
 TEST(RefusalStatusTest, AFieldAtFaultIsABadRequestViolation) {
   Refusal refusal = Make(RefusalReason::kInvalidRequest);
   refusal.field = "sampling.top_p";
-  const auto bad = Find<google::rpc::BadRequest>(DetailsOf(RefusedEnding(refusal, "r1")));
+  const auto bad = Find<google::rpc::BadRequest>(DetailsOf(RefusedEnding(refusal, kCall)));
   ASSERT_TRUE(bad.has_value());
   ASSERT_EQ(bad->field_violations_size(), 1);
   EXPECT_EQ(bad->field_violations(0).field(), "sampling.top_p");
@@ -103,7 +193,7 @@ TEST(RefusalStatusTest, ARetryThatHelpsIsToldTwiceAndSpread) {
   Refusal refusal = Make(RefusalReason::kQueueFull);
   refusal.retry_after = std::chrono::seconds(2);
   for (int i = 0; i < 100; ++i) {
-    const CallEnding ending = RefusedEnding(refusal, "r1");
+    const CallEnding ending = RefusedEnding(refusal, kCall);
     const auto retry = Find<google::rpc::RetryInfo>(DetailsOf(ending));
     ASSERT_TRUE(retry.has_value());
     const double seconds =
@@ -114,8 +204,14 @@ TEST(RefusalStatusTest, ARetryThatHelpsIsToldTwiceAndSpread) {
   }
 }
 
+TEST(RefusalStatusTest, NobodyIsCalledBackWithinMilliseconds) {
+  Refusal refusal = Make(RefusalReason::kKvCapacityExhausted);
+  refusal.retry_after = std::chrono::microseconds(10);
+  EXPECT_GE(std::stoi(Pushback(RefusedEnding(refusal, kCall))), 100);
+}
+
 TEST(RefusalStatusTest, WhereARetryCannotHelpClientsAreToldNotTo) {
-  const CallEnding ending = RefusedEnding(Make(RefusalReason::kInvalidRequest), "");
+  const CallEnding ending = RefusedEnding(Make(RefusalReason::kInvalidRequest), {});
   EXPECT_EQ(Pushback(ending), "-1");
   EXPECT_FALSE(Find<google::rpc::RetryInfo>(DetailsOf(ending)).has_value());
   EXPECT_FALSE(Find<google::rpc::RequestInfo>(DetailsOf(ending)).has_value());

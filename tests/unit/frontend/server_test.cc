@@ -77,7 +77,11 @@ class ServerTest : public testing::Test {
   FrontendOptions Options() const {
     FrontendOptions options;
     options.listen_address = "127.0.0.1:0";
-    options.max_message_bytes = 1 << 20;
+    options.connections = {.max_message_bytes = 1 << 20,
+                           .max_metadata_bytes = 16 * 1024,
+                           .max_streams = 1024,
+                           .max_memory_bytes = std::int64_t{1} << 29,
+                           .max_age = std::nullopt};
     options.write_timeout = std::chrono::seconds(10);
     options.limits = {.max_stop_strings = 4,
                       .max_stop_string_bytes = 16,
@@ -175,7 +179,7 @@ class ServerTest : public testing::Test {
 
 GenerateClient ClientOf(const std::string& address) {
   ClientOptions options;
-  options.address = address;
+  options.connection.address = address;
   return GenerateClient(options);
 }
 

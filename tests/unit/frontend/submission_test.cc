@@ -70,8 +70,8 @@ class SubmissionTest : public testing::Test {
     spec.stopping.max_output_tokens = 4;
     return spec;
   }
-  std::shared_ptr<Submission> Start(GenerateSpec spec, const std::shared_ptr<EventSink>& sink) {
-    return Submission::Start(parts_, std::move(spec), sink);
+  std::shared_ptr<Submission> Start(GenerateSpec spec, const std::shared_ptr<EventSink>& sink, bool is_retry = false) {
+    return Submission::Start(parts_, std::move(spec), is_retry, sink);
   }
   // Holds the pool's only thread until the returned promise is set.
   std::promise<void> BlockPool() {
@@ -176,6 +176,82 @@ TEST_F(SubmissionTest, ACancelAtAnyMomentEndsTheRequestOnce) {
     submission->Cancel();
     sink->WaitForEnd();
   }
+}
+
+TEST_F(SubmissionTest, AnIdInUseIsRefusedUnlessTheCallIsARetry) {
+  std::promise<void> release = BlockPool();
+  auto first = std::make_shared<RecordingSink>();
+  const auto first_submission = Start(Spec("r1"), first);
+  auto second = std::make_shared<RecordingSink>();
+  Start(Spec("r1"), second);
+  EXPECT_EQ(second->WaitForRefusal(), RefusalReason::kDuplicateRequestId);
+  auto retry = std::make_shared<RecordingSink>();
+  const auto retry_submission = Start(Spec("r1"), retry, /*is_retry=*/true);
+  release.set_value();
+  first->WaitForEnd();  // cancelled, unless it was done before that came through
+  EXPECT_TRUE(std::holds_alternative<Completed>(retry->WaitForEnd().back()));
+  auto again = std::make_shared<RecordingSink>();
+  Start(Spec("r1"), again, /*is_retry=*/true);
+  EXPECT_TRUE(std::holds_alternative<Completed>(again->WaitForEnd().back())) << "with nothing left to replace";
+}
+
+TEST_F(SubmissionTest, ARetryGetsThePlaceOfTheEarlierAttemptInAFullQueue) {
+  std::promise<void> release = BlockPool();
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  while (!std::holds_alternative<Refusal>(engine_.TakeTicket({.request_id = "probe"}))) {
+    ASSERT_LT(sinks.size(), 10U);
+    sinks.push_back(std::make_shared<RecordingSink>());
+    Start(Spec("r" + std::to_string(sinks.size())), sinks.back());
+  }
+  auto retry = std::make_shared<RecordingSink>();
+  Start(Spec("r1"), retry, /*is_retry=*/true);
+  auto stranger = std::make_shared<RecordingSink>();
+  Start(Spec("stranger"), stranger, /*is_retry=*/true);
+  EXPECT_EQ(stranger->WaitForRefusal(), RefusalReason::kQueueFull) << "who replaces nobody has no place";
+  release.set_value();
+  sinks.front()->WaitForEnd();
+  EXPECT_TRUE(std::holds_alternative<Completed>(retry->WaitForEnd().back()));
+}
+
+TEST_F(SubmissionTest, ARetryThatIsRefusedLeavesTheEarlierAttemptAlone) {
+  std::promise<void> release = BlockPool();
+  auto first = std::make_shared<RecordingSink>();
+  Start(Spec("r1"), first);
+  auto retry = std::make_shared<RecordingSink>();
+  GenerateSpec unknown_class = Spec("r1");
+  unknown_class.service_class = 7;
+  Start(std::move(unknown_class), retry, /*is_retry=*/true);
+  EXPECT_EQ(retry->WaitForRefusal(), RefusalReason::kUnknownClass);
+  release.set_value();
+  EXPECT_TRUE(std::holds_alternative<Completed>(first->WaitForEnd().back()));
+}
+
+TEST_F(SubmissionTest, ARetryReplacesWhatRuns) {
+  backend_.CloseGate();
+  auto first = std::make_shared<RecordingSink>();
+  const auto submission = Start(Spec("r1"), first);
+  backend_.WaitForStepAtGate();
+  auto retry = std::make_shared<RecordingSink>();
+  Start(Spec("r1"), retry, /*is_retry=*/true);
+  backend_.OpenGate();
+  EXPECT_EQ(first->WaitForRefusal(), RefusalReason::kCancelledByClient);
+  EXPECT_TRUE(std::holds_alternative<Completed>(retry->WaitForEnd().back()));
+}
+
+TEST_F(SubmissionTest, RetriesAtAnyMomentEndEachAttemptOnceAndEveryPlaceComesBack) {
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (int i = 0; i < 300; ++i) {
+    sinks.push_back(std::make_shared<RecordingSink>());
+    Start(Spec("r" + std::to_string(i % 3 == 0 ? 0 : i % 2)), sinks.back(), /*is_retry=*/true);
+  }
+  for (const auto& sink : sinks) sink->WaitForEnd();
+  std::vector<QueueTicket> tickets;
+  while (tickets.size() < 10) {
+    auto ticket = engine_.TakeTicket({.request_id = "t" + std::to_string(tickets.size())});
+    if (std::holds_alternative<Refusal>(ticket)) break;
+    tickets.push_back(std::move(std::get<QueueTicket>(ticket)));
+  }
+  EXPECT_EQ(tickets.size(), 2U);
 }
 
 TEST_F(SubmissionTest, AStoppedPoolMeansDraining) {

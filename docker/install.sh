@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Makes a Debian 12 ready to run what build.sh made: install.sh BUILT [ROOT_OF_INSTALLATION, default /usr/local]
+#
+# Installs the libraries, copies the program, and makes the user berth (65532) and the folder of its admin socket. The last
+# stage of docker/Dockerfile; as root.
+set -euo pipefail
+[ $# -ge 1 ] || { sed -n 2,5p "$0" >&2; exit 2; }
+built=$1
+prefix=${2:-/usr/local}
+
+mapfile -t packages <"$built/share/berth/runtime-packages.txt"
+apt-get update -q >/dev/null
+DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends "${packages[@]}" >/dev/null
+rm -rf /var/lib/apt/lists/*
+install -D "$built/bin/berth" "$prefix/bin/berth"
+getent passwd berth >/dev/null || useradd --system --uid 65532 --user-group --no-create-home --shell /usr/sbin/nologin berth
+install -d -o berth -g berth -m 0700 /run/berth
+"$prefix/bin/berth" --version
