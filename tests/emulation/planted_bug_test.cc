@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,8 @@ struct Row {
   bool address_sanitizer;  // and UndefinedBehaviorSanitizer
   bool thread_sanitizer;
 };
+
+void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
 
 constexpr Found kNo = Found::kNothing;
 constexpr Found kValue = Found::kWrongValue;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
@@ -24,6 +25,12 @@ struct Shape {
   KvElement element;
   std::vector<int> lengths;
 };
+
+std::string Name(const Shape& shape) {
+  return "Dim" + std::to_string(shape.head_dim) + (shape.element == KvElement::kInt8 ? "Int8" : "Bf16");
+}
+
+void PrintTo(const Shape& shape, std::ostream* out) { *out << Name(shape); }
 
 std::size_t Size(std::int64_t size) { return static_cast<std::size_t>(size); }
 
@@ -202,10 +209,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Shape{8, 1, 128, 64, KvElement::kInt8, {100, 16}},
                       Shape{2, 1, 256, 16, KvElement::kBf16, {70, 129}},
                       Shape{2, 1, 256, 16, KvElement::kInt8, {70, 129}}),
-    [](const auto& row) {
-      return "Dim" + std::to_string(row.param.head_dim) +
-             (row.param.element == KvElement::kInt8 ? std::string("Int8") : std::string("Bf16"));
-    });
+    [](const auto& row) { return Name(row.param); });
 
 TEST(PagedDecodeLimits, AreRefusedBeforeTheLaunch) {
   BERTH_REQUIRE_DEVICE();

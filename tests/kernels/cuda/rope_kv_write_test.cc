@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -24,6 +24,12 @@ struct Shape {
   RopePairs pairs;
   KvElement element;
 };
+
+std::string Name(const Shape& shape) {
+  return "Dim" + std::to_string(shape.head_dim) + (shape.element == KvElement::kInt8 ? "Int8" : "Bf16");
+}
+
+void PrintTo(const Shape& shape, std::ostream* out) { *out << Name(shape); }
 
 constexpr int kBlockTokens = 16;
 constexpr int kBlocks = 5;
@@ -209,10 +215,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, RopeKvWrite,
                                            Shape{2, 1, 96, 48, RopePairs::kAdjacent, KvElement::kInt8},
                                            Shape{3, 1, 128, 64, RopePairs::kAdjacent, KvElement::kBf16},
                                            Shape{2, 2, 256, 128, RopePairs::kHalves, KvElement::kInt8}),
-                         [](const auto& row) {
-                           return "Dim" + std::to_string(row.param.head_dim) +
-                                  (row.param.element == KvElement::kInt8 ? std::string("Int8") : std::string("Bf16"));
-                         });
+                         [](const auto& row) { return Name(row.param); });
 
 TEST(RopeKvWriteNumbers, ANanSpoilsItsOwnHeadAlone) {
   BERTH_REQUIRE_DEVICE();
