@@ -13,6 +13,9 @@ apt-get update -q >/dev/null
 DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends "${packages[@]}" >/dev/null
 rm -rf /var/lib/apt/lists/*
 install -D "$built/bin/berth" "$prefix/bin/berth"
-getent passwd berth >/dev/null || useradd --system --uid 65532 --user-group --no-create-home --shell /usr/sbin/nologin berth
+# A number above those that Debian gives away by itself, so that it can be named in manifests.
+getent group berth >/dev/null || groupadd -K SYS_GID_MAX=65533 --system --gid 65532 berth
+getent passwd berth >/dev/null ||
+  useradd -K SYS_UID_MAX=65533 --system --uid 65532 --gid 65532 --no-create-home --shell /usr/sbin/nologin berth
 install -d -o berth -g berth -m 0700 /run/berth
 "$prefix/bin/berth" --version

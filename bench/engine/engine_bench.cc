@@ -2,6 +2,7 @@
 //
 //   engine_bench                        SmolLM2 (or --model FILE) on the CPU: tokens/s, step time, host gap
 //   engine_bench --fake 0               the same on a backend that takes no time (--fake 5000: 5 ms a step)
+//   engine_bench --fake 0 --metrics     and with the metrics of a server
 //   engine_bench --memory               memory after 1,000, 10,000 and 100,000 requests, likewise
 //
 // The host gap is the time from the end of a step to the next Submit. It is taken of the steps in which every stream
@@ -29,6 +30,7 @@
 #include "paced_backend.h"
 #include "runner/cpu/cpu_backend.h"
 #include "streams.h"
+#include "telemetry/telemetry.h"
 #include "timed_backend.h"
 
 namespace berth::bench {
@@ -41,6 +43,7 @@ struct Options {
   int threads = AllowedCpus();
   std::optional<std::int64_t> fake_us;
   bool memory = false;
+  bool metrics = false;
   std::vector<std::int32_t> streams = {1, 8, 32, 128};
   std::int32_t prompt_tokens = 128;
   std::int32_t output_tokens = 128;
@@ -170,7 +173,13 @@ int MeasureSteps(const Options& options) {
   const SteadyClock clock;
   std::int64_t failed = 0;
   for (const std::int32_t streams : options.streams) {
-    Engine engine(OptionsFor(streams, context, pool), &timed, device.tokenizer.get(), &clock);
+    EngineOptions engine_options = OptionsFor(streams, context, pool);
+    TelemetryOptions telemetry_options;
+    telemetry_options.pool = pool;
+    Telemetry telemetry(telemetry_options, &clock);
+    telemetry.OnPolicy({.policy = &engine_options.policy});
+    if (options.metrics) engine_options.metrics = &telemetry;
+    Engine engine(engine_options, &timed, device.tokenizer.get(), &clock);
     Load load{.streams = streams,
               .requests = streams,
               .prompt_tokens = options.prompt_tokens,
@@ -238,6 +247,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--memory", options.memory,
                "memory after 1,000, 10,000 and 100,000 requests; exit code 1 if what is allocated grew");
+  app.add_flag("--metrics", options.metrics, "count what a server counts");
   app.add_option("--streams", options.streams, "requests at once, one row each")
       ->delimiter(',')
       ->check(CLI::Range(1, 4096));

@@ -13,7 +13,8 @@ stop() {
 }
 trap stop EXIT
 
-"$berth" serve --json --model "$model" --grpc 127.0.0.1:0 >"$folder/started" &
+"$berth" serve --json --model "$model" --grpc 127.0.0.1:0 --ops 127.0.0.1:0 --admin "unix:$folder/admin.sock" --drain-delay 0 \
+  >"$folder/started" &
 server=$!
 for _ in $(seq 600); do  # a minute: a large model has to be packed first
   [ -s "$folder/started" ] && break

@@ -100,8 +100,8 @@ struct ClassSnapshot {
   // Since when the first to have come waits: queued since its arrival, parked since it was preempted. None = nobody.
   std::optional<TimePoint> waiting_since = {};
 
-  std::int64_t used_blocks =
-      0;  // as the ledger charges the class: blocks it holds and what its requests may still take
+  // As the ledger charges the class: blocks it holds and what its requests may still take.
+  std::int64_t used_blocks = 0;
   std::int64_t debt_blocks = 0;
   std::int64_t used_slots = 0;
   std::int64_t reach_blocks = 0;  // the most it could have with nobody else there
@@ -110,7 +110,8 @@ struct ClassSnapshot {
   std::int64_t waiting_blocks = 0;
   std::int64_t waiting_slots = 0;
   // Tokens that the class's requests, running and waiting, could compute in the next step were it theirs alone: one for
-  // each decoding sequence, and of each prompt what is left of it, at most one whole step.
+  // each decoding sequence, and of each prompt what is left of it, at most one whole step. Of what waits nobody knows
+  // yet what will be found in the cache: it counts whole.
   std::int64_t wanted_step_tokens = 0;
   // Its first waiting request fits the guarantee in both resources, and the last plan did not start it. Never, but for
   // what a policy change left in debt.
@@ -137,6 +138,18 @@ struct LoadSnapshot {
   std::vector<TenantQueue> queued;     // every pair with somebody in its queue, once; in any order
 
   std::int64_t pool_blocks() const { return free_blocks + cached_blocks + held_blocks; }
+  std::int64_t reserved_blocks() const { return held_blocks + unspent_blocks; }
+  // Of all classes.
+  std::int64_t running_requests() const { return Sum(&ClassSnapshot::running_requests); }
+  std::int64_t queued_requests() const { return Sum(&ClassSnapshot::queued_requests); }
+  std::int64_t parked_requests() const { return Sum(&ClassSnapshot::parked_requests); }
+
+ private:
+  std::int64_t Sum(std::int64_t ClassSnapshot::*field) const {
+    std::int64_t sum = 0;
+    for (const ClassSnapshot& c : classes) sum += c.*field;
+    return sum;
+  }
 };
 
 // Admitted and queued demand ÷ capacity, by resource: 1 = full, above it somebody waits. Of one class: of what it could
@@ -159,7 +172,7 @@ inline Pressure PressureOf(const ClassSnapshot& c, const LoadSnapshot& load) {
 }
 // Of the whole server: what to scale on.
 inline Pressure PressureOf(const LoadSnapshot& load) {
-  std::int64_t blocks = load.held_blocks + load.unspent_blocks;
+  std::int64_t blocks = load.reserved_blocks();
   std::int64_t slots = load.used_slots;
   std::int64_t tokens = 0;
   for (const ClassSnapshot& c : load.classes) {
@@ -173,7 +186,7 @@ inline Pressure PressureOf(const LoadSnapshot& load) {
 }
 // The share of the pool that nobody else can have: held blocks and reserved ones. What a router must see.
 inline double CommittedRatio(const LoadSnapshot& load) {
-  return PressureRatio(load.held_blocks + load.unspent_blocks, load.pool_blocks());
+  return PressureRatio(load.reserved_blocks(), load.pool_blocks());
 }
 
 enum class StepPhase : std::uint8_t { kPrefill, kDecode };
@@ -230,7 +243,7 @@ struct RequestEnded {
   Duration total_time{};  // from arrival
   std::int32_t choices = 1;
   // Whether what its class requires was there before its deadline. None where it had no deadline, or was refused before
-  // anyone looked at it.
+  // anyone looked at it, or was cancelled before.
   std::optional<bool> met_deadline = {};
 };
 
@@ -251,7 +264,7 @@ class MetricSink {
   virtual void OnPolicy(const PolicyNames& names) = 0;
   virtual void OnConfigReload(const ConfigReload& reload) = 0;
 
-  // The engine: after each plan.
+  // The engine: after each plan, and when somebody comes or goes between two plans.
   virtual void OnLoad(const LoadSnapshot& load) = 0;
   // After each step, once the next one is submitted.
   virtual void OnStep(const StepRan& step) = 0;
@@ -262,7 +275,9 @@ class MetricSink {
   // kept.
   virtual void OnKvAllocationFailure() = 0;
 
-  // Once for every Generate and GenerateStream, as its status goes out: the frontend, from the request's last event.
+  // Once for every Generate and GenerateStream: the frontend, from the request's last event, just before its status
+  // goes out. A slow reader is told its status past what is stuck, and counted when the engine has let go of its
+  // request.
   virtual void OnEnd(const RequestEnded& request) = 0;
   // The frontend, for every call. `status` is gRPC's code.
   virtual void OnRpcStart(RpcMethod method) = 0;
@@ -284,5 +299,11 @@ class NullMetricSink final : public MetricSink {
   void OnRpcStart(RpcMethod) override {}
   void OnRpcEnd(RpcMethod, int, Duration) override {}
 };
+
+// One such sink, for whoever must have a sink and was given none.
+inline MetricSink* NoMetrics() {
+  static NullMetricSink sink;
+  return &sink;
+}
 
 }  // namespace berth

@@ -23,6 +23,10 @@ const char* EndingMessage(RefusalReason reason) {
   switch (reason) {
     case RefusalReason::kCancelledByClient:
       return "cancelled by the client";
+    case RefusalReason::kCancelledByOperator:
+      return "an operator ended the request";
+    case RefusalReason::kSlowReader:
+      return "the client left the oldest message of the stream unread for too long; read faster, or ask for less";
     case RefusalReason::kDeadlineInfeasible:
       return "the request could no longer be useful before its deadline; allow more time or ask for less";
     case RefusalReason::kBackendFault:
@@ -55,8 +59,11 @@ void Admission::SetPolicy(const Policy& policy) {
   std::ranges::stable_sort(class_order_, std::greater<>(), [&](ClassId c) { return class_policy(c).priority; });
 
   std::vector<RequestState*> refused;
+  for (ClassState& c : classes_) c.waiting_step_tokens = 0;
   for (auto& [key, r] : requests_) {
     if (r->phase == Phase::kRunning) continue;
+    classes_[Index(r->request.service_class)].waiting_step_tokens +=
+        std::min(r->tokens_to_compute, policy_.max_batched_tokens);
     if (r->sheddable) sheddable_.insert(r.get());
     if (r->phase == Phase::kParked && r->preemptions >= r->max_preemptions) r->is_protected = CanBeProtected(*r);
     UpdateExpiry(r.get());
@@ -111,17 +118,32 @@ bool Admission::BeyondReach(const RequestState& r) const {
          BlocksNow(r) > tenant_policy(r.request.tenant).max_kv_blocks;
 }
 
+TimePoint Admission::WaitsSince(const RequestState& r) {
+  return r.phase == Phase::kParked ? r.parked_since : r.request.arrival;
+}
+
+// In the sums over what waits; `sign` = 1 or -1.
+void Admission::CountWaiting(const RequestState& r, std::int64_t sign) {
+  ClassState& c = classes_[Index(r.request.service_class)];
+  c.waiting_tokens += sign * (r.request.prompt_tokens + r.request.max_output_tokens);
+  c.waiting_blocks += sign * BlocksNow(r);
+  c.waiting_slots += sign * r.live_choices;
+  c.waiting_step_tokens += sign * std::min(r.tokens_to_compute, policy_.max_batched_tokens);
+  c.parked += r.phase == Phase::kParked ? sign : 0;
+}
+
 // A waiting request joins its class's line and every sum over what waits.
 void Admission::EnterLine(RequestState* r) {
   ClassState& c = classes_[Index(r->request.service_class)];
   c.line.Add(r);
-  const std::int64_t tokens = r->request.prompt_tokens + r->request.max_output_tokens;
-  c.waiting_tokens += tokens;
+  r->tokens_to_compute = r->phase == Phase::kParked ? view_->UsedTokens(r->request.key) : r->request.prompt_tokens;
+  CountWaiting(*r, 1);
+  c.waiting_since.insert({WaitsSince(*r), r->request.key});
   r->waiting_block_seconds = static_cast<double>(BlocksNow(*r)) * ToSeconds(r->request.service_time);
   c.waiting_service.Insert({r->request.deadline, r->request.key}, r->waiting_block_seconds);
   if (r->phase != Phase::kQueued) return;
   ++queued_requests_;
-  queued_tokens_ += tokens;
+  queued_tokens_ += r->request.prompt_tokens + r->request.max_output_tokens;
   r->sheddable = r->request.overload == Overload::kShedLowest;
   if (r->sheddable) sheddable_.insert(r);
 }
@@ -129,12 +151,12 @@ void Admission::EnterLine(RequestState* r) {
 void Admission::LeaveLine(RequestState* r) {
   ClassState& c = classes_[Index(r->request.service_class)];
   c.line.Remove(r);
-  const std::int64_t tokens = r->request.prompt_tokens + r->request.max_output_tokens;
-  c.waiting_tokens -= tokens;
+  CountWaiting(*r, -1);
+  c.waiting_since.erase({WaitsSince(*r), r->request.key});
   c.waiting_service.Erase({r->request.deadline, r->request.key});
   if (r->phase != Phase::kQueued) return;
   --queued_requests_;
-  queued_tokens_ -= tokens;
+  queued_tokens_ -= r->request.prompt_tokens + r->request.max_output_tokens;
   if (r->sheddable) sheddable_.erase(r);
   r->sheddable = false;
 }
@@ -321,7 +343,10 @@ const AdmissionPlan& Admission::Plan(TimePoint now, Duration step_time, const Po
   view_ = &view;
   plan_.Clear();
   EndDue();
-  for (ClassState& c : classes_) c.line.Freeze();
+  for (ClassState& c : classes_) {
+    c.line.Freeze();
+    c.refused_claim = kNoRequest;
+  }
   ClaimGuarantees();
   TakeCommonSpace();
   RefuseWhatDidNotStart();

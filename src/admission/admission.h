@@ -20,6 +20,7 @@
 #include "berth/admission.h"
 #include "berth/clock.h"
 #include "berth/kv.h"
+#include "berth/metrics.h"
 #include "berth/policy.h"
 #include "berth/pool_view.h"
 
@@ -89,6 +90,10 @@ class Admission {
   // What a request would reserve.
   std::int64_t WorstBlocksOf(const AdmissionRequest& request) const;
 
+  // What admission knows of the load, as of the last plan and of what has come and gone since. Of wanted_step_tokens it
+  // adds what waits. Everything else of `load` stays as it is; allocates nothing where there is room.
+  void FillLoad(LoadSnapshot* load) const;
+
   const Ledger& ledger() const { return ledger_; }
   std::int64_t waiting(ClassId c) const { return classes_[Index(c)].line.size(); }
   std::int64_t running(ClassId c) const { return static_cast<std::int64_t>(classes_[Index(c)].running.size()); }
@@ -101,8 +106,14 @@ class Admission {
     WaitingLine line;
     std::vector<RequestState*> running;
     std::int64_t waiting_tokens = 0;  // prompt + output of what waits
-    DeadlineSums waiting_service;     // block-seconds of what waits, by deadline
-    double running_blocks = 0.0;      // sums over what runs: blocks, and blocks · end step
+    std::int64_t waiting_blocks = 0;
+    std::int64_t waiting_slots = 0;
+    std::int64_t waiting_step_tokens = 0;                      // of each at most one step's budget
+    std::int64_t parked = 0;                                   // of what waits
+    std::set<std::pair<TimePoint, RequestKey>> waiting_since;  // what waits, by when it began to
+    RequestKey refused_claim = kNoRequest;  // fitted the guarantee and did not start in the last plan
+    DeadlineSums waiting_service;           // block-seconds of what waits, by deadline
+    double running_blocks = 0.0;            // sums over what runs: blocks, and blocks · end step
     double running_block_end_steps = 0.0;
     std::optional<std::int64_t> head_start;  // the head's reserved start in the last plan
   };
@@ -141,6 +152,8 @@ class Admission {
   bool WouldStart(const AdmissionRequest& request);
 
   // admission.cc: requests' lives.
+  static TimePoint WaitsSince(const RequestState& r);
+  void CountWaiting(const RequestState& r, std::int64_t sign);
   void EnterLine(RequestState* r);
   void LeaveLine(RequestState* r);
   void CountRunning(const RequestState& r, double sign);

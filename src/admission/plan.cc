@@ -67,13 +67,19 @@ void Admission::ClaimGuarantees() {
 
 bool Admission::ClaimGuarantee(RequestState* r) {
   const ClassId c = r->request.service_class;
+  RequestKey& refused_claim = classes_[Index(c)].refused_claim;
+  refused_claim = kNoRequest;
   Prepare(r);
   if (r->is_protected && !ProtectedFitAlone(r)) return false;
   ledger_.Attach(r->entry);
-  const bool starts = r->is_protected ? ledger_.CommonSpaceAllows(c) || Reclaim(r, true)
-                                      : ledger_.WithinGuarantee(c) && Reclaim(r, false);
+  const bool entitled = r->is_protected || ledger_.WithinGuarantee(c);
+  const bool starts =
+      entitled && ((r->is_protected && ledger_.CommonSpaceAllows(c)) || Reclaim(r, /*from_own_class=*/r->is_protected));
   ledger_.Detach(r->entry);
-  if (!starts) return false;
+  if (!starts) {
+    if (entitled) refused_claim = r->request.key;
+    return false;
+  }
   for (RequestState* victim : victims_) Preempt(victim);
   victims_.clear();
   Start(r);

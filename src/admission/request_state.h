@@ -23,6 +23,7 @@ struct RequestState {
 
   std::int64_t worst_blocks = 0;       // as it arrived
   double waiting_block_seconds = 0.0;  // its share in the sums of what waits
+  std::int64_t tokens_to_compute = 0;  // while waiting: before it draws its next token, nothing cached
   bool sheddable = false;              // listed among what may be shed
 
   std::int64_t started_plan = -1;

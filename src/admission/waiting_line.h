@@ -33,6 +33,14 @@ class WaitingLine {
   double counter(TenantId tenant) const { return tenants_[static_cast<std::size_t>(tenant)].counter; }
 
   bool HasParked(TenantId tenant) const { return !tenants_[static_cast<std::size_t>(tenant)].parked.empty(); }
+  // Calls `visit(tenant, requests)` for each tenant that has queued ones.
+  template <typename Visit>
+  void VisitQueued(Visit&& visit) const {
+    for (const TenantId t : order_) {
+      const Sorted& queued = tenants_[static_cast<std::size_t>(t)].queued;
+      if (!queued.empty()) visit(t, static_cast<std::int64_t>(queued.size()));
+    }
+  }
   std::int64_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 

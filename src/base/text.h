@@ -16,18 +16,8 @@ inline std::string_view CutAtCharacter(std::string_view text, std::size_t max_by
   return text.substr(0, end);
 }
 
-// 1 to `most` letters, digits and `others`, the first a letter or digit.
-inline bool IsName(std::string_view text, std::size_t most, std::string_view others) {
-  const auto is_alphanumeric = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
-  };
-  return !text.empty() && text.size() <= most && is_alphanumeric(text.front()) &&
-         std::all_of(text.begin(), text.end(),
-                     [&](char c) { return is_alphanumeric(c) || others.find(c) != std::string_view::npos; });
+inline bool IsPrintableAscii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c <= 0x7E; });
 }
-
-// What a tenant may be called, in the policy file and by who calls.
-inline bool IsTenantName(std::string_view text) { return IsName(text, 128, "_-.:@/+"); }
-inline constexpr char kTenantNameRule[] = "must be a name: 1 to 128 letters, digits and any of _-.:@/+";
 
 }  // namespace berth

@@ -2,7 +2,10 @@
 #include <memory>
 #include <string>
 
+#include "cli/admin_report.h"
+#include "cli/client/admin_client.h"
 #include "cli/commands.h"
+#include "cli/connection_flags.h"
 #include "cli/flags.h"
 #include "cli/policy_report.h"
 #include "cli/runtime.h"
@@ -22,6 +25,7 @@ struct CheckOptions {
   bool strict = false;
   bool json = false;
   bool schema = false;
+  ConnectionFlags against;
 };
 
 // What the policy is resolved for, and how that was come by.
@@ -79,12 +83,28 @@ void WriteText(const CheckOptions& options, const PolicyFile& file, const Policy
                          ReportClasses(policy, target.context, options.typical_prompt_tokens)));
 }
 
+// What the file would change of a running server, which judges it by its own pool and model.
+Outcome CheckAgainst(const CheckOptions& options, Output& out) {
+  const absl::StatusOr<std::string> text = ReadConfigFile(options.file);
+  if (!text.ok()) return UsageError(options.file + ": " + std::string(text.status().message()));
+  absl::StatusOr<ConnectionOptions> reach = MakeConnection(options.against);
+  if (!reach.ok()) return FromStatus(reach.status());
+  AdminClient client(*std::move(reach));
+  v1::ReloadPolicyRequest request;
+  request.set_dry_run(true);
+  request.set_policy(*text);
+  const absl::StatusOr<v1::ReloadPolicyResponse> response = client.ReloadPolicy(request);
+  if (!response.ok()) return AdminFault(response.status());
+  return ReportReload(*response, options.file, options.strict, options.json, out);
+}
+
 Outcome Check(const CheckOptions& options, Output& out) {
   if (options.schema) {
     out.Write(PolicySchema());
     return {};
   }
   if (options.file.empty()) return UsageError("a file is missing; see berth check --help");
+  if (!options.against.server.empty()) return CheckAgainst(options, out);
   Diagnostics diagnostics(options.file);
   const PolicyFile file = ReadPolicyFile(options.file, Severity::kWarning, &diagnostics);
   std::optional<Policy> policy;
@@ -127,13 +147,19 @@ void AddCheckCommand(CLI::App* root, Invocation* invocation) {
   AddInt(app, "--typical-prompt", &options->typical_prompt_tokens, 1, INT32_MAX,
          "prompt tokens of a typical request; default " + std::to_string(options->typical_prompt_tokens))
       ->group("Pool");
+  AddAdminFlags(app, &options->against, "--against");
   app->add_flag("--strict", options->strict, "exit with 2 for warnings too")->group("Output");
   app->add_flag("--schema", options->schema, "print the JSON Schema of policy files, for editors, and nothing else")
       ->group("Output");
-  AddJson(app, &options->json, "one object: ok, findings, pool, classes, tenants");
+  AddJson(app, &options->json,
+          "one object: ok, findings, pool, classes, tenants; with --against: applied, hash, changes, findings, error, "
+          "debts");
   app->footer(
       "Errors and warnings go to standard error, a line each: FILE:LINE:COLUMN: error: KEY: what is wrong, the limit,\n"
-      "the remedy. Exit code: 0, or 2 where there are errors. An API key file that is not here is a warning.\n\n"
+      "the remedy. Exit code: 0, or 2 where there are errors. An API key file that is not here is a warning.\n"
+      "With --against the server that runs there says what the file would change: each key with its old and new value, "
+      "and\n"
+      "the classes that would hold more than they may. Nothing is changed.\n\n"
       "Example:\n"
       "  berth check configs/berth.yaml --model model.gguf --strict");
   app->callback([=] { invocation->run = [=](Output& out) { return Check(*options, out); }; });

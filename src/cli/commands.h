@@ -25,5 +25,11 @@ void AddDetokenizeCommand(CLI::App* root, Invocation* invocation);
 void AddScoreCommand(CLI::App* root, Invocation* invocation);
 void AddInspectCommand(CLI::App* root, Invocation* invocation);
 void AddCheckCommand(CLI::App* root, Invocation* invocation);
+void AddStatusCommand(CLI::App* root, Invocation* invocation);
+void AddRequestsCommand(CLI::App* root, Invocation* invocation);
+void AddCancelCommand(CLI::App* root, Invocation* invocation);
+void AddReloadCommand(CLI::App* root, Invocation* invocation);
+void AddDrainCommand(CLI::App* root, Invocation* invocation);
+void AddUsageCommand(CLI::App* root, Invocation* invocation);
 
 }  // namespace berth::cli

@@ -78,7 +78,7 @@ absl::Status AddTls(const ConnectionFlags& flags, ConnectionOptions* options) {
     return absl::InvalidArgumentError("--cert and --key go together: give both, or neither");
   }
   if (!flags.tls && flags.tls_ca.empty() && flags.certificate.empty()) return absl::OkStatus();
-  TlsCredentials& tls = options->tls.emplace();
+  ClientTls& tls = options->tls.emplace();
   struct Part {
     const char* flag;
     const std::string& path;
@@ -93,12 +93,7 @@ absl::Status AddTls(const ConnectionFlags& flags, ConnectionOptions* options) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-void AddConnectionFlags(CLI::App* app, ConnectionFlags* flags) {
-  flags->server = ServerSettings().grpc;
-  AddText(app, "--server", &flags->server, "HOST:PORT", "the server's gRPC address; default " + flags->server)
-      ->group("Server");
+void AddCredentialFlags(CLI::App* app, ConnectionFlags* flags) {
   AddText(app, "--api-key-file", &flags->api_key_file, "FILE",
           std::string("file with the API key; default: the key in the environment variable ") + kApiKeyVariable)
       ->group("Server");
@@ -113,10 +108,30 @@ void AddConnectionFlags(CLI::App* app, ConnectionFlags* flags) {
       ->group("Server");
 }
 
+}  // namespace
+
+void AddConnectionFlags(CLI::App* app, ConnectionFlags* flags) {
+  flags->server = ServerSettings().grpc;
+  AddText(app, "--server", &flags->server, "HOST:PORT", "the server's gRPC address; default " + flags->server)
+      ->group("Server");
+  AddCredentialFlags(app, flags);
+}
+
+void AddAdminFlags(CLI::App* app, ConnectionFlags* flags, const std::string& name) {
+  const std::string usual = ServerSettings().admin;
+  flags->server_flag = name;
+  if (name == "--admin") flags->server = usual;
+  AddText(app, name, &flags->server, "unix:PATH|HOST:PORT",
+          "the server's server.admin" + (name == "--admin" ? "; default " + usual : ", such as " + usual))
+      ->group("Server");
+  AddCredentialFlags(app, flags);
+}
+
 absl::StatusOr<ConnectionOptions> MakeConnection(const ConnectionFlags& flags) {
   ConnectionOptions options;
   if (!LooksLikeAddress(flags.server)) {
-    return absl::InvalidArgumentError("--server must be HOST:PORT or unix:PATH, not " + Quoted(flags.server));
+    return absl::InvalidArgumentError(flags.server_flag + " must be HOST:PORT or unix:PATH, not " +
+                                      Quoted(flags.server));
   }
   options.address = flags.server;
   if (!flags.api_key_file.empty()) {

@@ -12,6 +12,7 @@
 namespace berth::cli {
 
 struct ConnectionFlags {
+  std::string server_flag = "--server";  // what the address's flag is called
   std::string server;
   std::string api_key_file;  // empty = the key of the environment, if there is one
   bool tls = false;
@@ -26,6 +27,10 @@ inline constexpr char kApiKeyVariable[] = "BERTH_API_KEY";
 
 // --server, --api-key-file, --tls, --tls-ca, --cert, --key, --header.
 void AddConnectionFlags(CLI::App* app, ConnectionFlags* flags);
+
+// The same for commands that talk to server.admin; the address is called `name` and has a default where that is
+// --admin.
+void AddAdminFlags(CLI::App* app, ConnectionFlags* flags, const std::string& name = "--admin");
 
 // Reads the files that the flags name, and the environment. Errors name the flag and what is wrong with it.
 absl::StatusOr<ConnectionOptions> MakeConnection(const ConnectionFlags& flags);

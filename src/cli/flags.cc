@@ -30,6 +30,10 @@ std::string Plain(float value) {
   return text.data();
 }
 
+std::string Found(const std::string& value) { return ", not \"" + OneLine(value) + "\""; }
+
+}  // namespace
+
 // CLI11 prints "<name>: <what the function threw>".
 CLI::Option* AddParsed(CLI::App* app, const std::string& names, const std::string& label, const std::string& help,
                        const std::function<std::string(const std::string&)>& parse) {
@@ -42,10 +46,6 @@ CLI::Option* AddParsed(CLI::App* app, const std::string& names, const std::strin
       help);
   return option->option_text(label);
 }
-
-std::string Found(const std::string& value) { return ", not \"" + OneLine(value) + "\""; }
-
-}  // namespace
 
 CLI::Option* AddParsedInt(CLI::App* app, const std::string& names, std::int32_t min, std::int32_t max,
                           const std::string& help, const std::function<void(std::int32_t)>& take) {

@@ -14,6 +14,9 @@
 
 namespace berth::cli {
 
+// A text that `parse` takes, or says in a few words what is wrong with it; `label` stands for the value in the help.
+CLI::Option* AddParsed(CLI::App* app, const std::string& names, const std::string& label, const std::string& help,
+                       const std::function<std::string(const std::string& value)>& parse);
 // A whole number from `min` to `max`.
 CLI::Option* AddInt(CLI::App* app, const std::string& names, std::int32_t* target, std::int32_t min, std::int32_t max,
                     const std::string& help);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/build_info.h"
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/outcome.h"
@@ -20,7 +21,7 @@ namespace {
 
 void DescribeRoot(CLI::App* root) {
   root->name("berth");
-  root->set_version_flag("--version", "berth " BERTH_VERSION, "Print the version and exit");
+  root->set_version_flag("--version", std::string("berth ") + kBuildVersion, "Print the version and exit");
   root->set_help_flag("--help,-h", "Print this help and exit");
   // Left-overs and missing commands are told in our own words, below.
   root->allow_extras();
@@ -125,6 +126,12 @@ int Main(int argc, char** argv) {
   AddScoreCommand(&root, &invocation);
   AddInspectCommand(&root, &invocation);
   AddCheckCommand(&root, &invocation);
+  AddStatusCommand(&root, &invocation);
+  AddRequestsCommand(&root, &invocation);
+  AddCancelCommand(&root, &invocation);
+  AddReloadCommand(&root, &invocation);
+  AddDrainCommand(&root, &invocation);
+  AddUsageCommand(&root, &invocation);
 
   try {
     root.parse(Arguments(argc, argv));

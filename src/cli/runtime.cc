@@ -141,7 +141,8 @@ absl::StatusOr<Policy> PlanPolicy(const ServerConfig& config, const PolicyContex
   return absl::InvalidArgumentError(error->key + (error->key.empty() ? "" : ": ") + error->message);
 }
 
-absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config, Diagnostics* findings) {
+absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config, Diagnostics* findings,
+                                                      const MakeMetrics& make_metrics) {
   auto runtime = std::make_unique<Runtime>();
   const TimePoint start = runtime->clock.Now();
   ServerConfig& decided = runtime->config;
@@ -178,6 +179,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config
   engine.max_context_tokens = context;
   engine.policy = runtime->policy;
   engine.calibration_steps = decided.scheduler.calibration_steps;
+  if (make_metrics) engine.metrics = make_metrics(*runtime);
   runtime->engine = std::make_unique<Engine>(engine, runtime->backend.get(), runtime->tokenizer.get(), &runtime->clock);
   runtime->load_time = runtime->clock.Now() - start;
   return runtime;

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "berth/backend.h"
 #include "berth/clock.h"
+#include "berth/metrics.h"
 #include "berth/policy.h"
 #include "config/diagnostics.h"
 #include "config/resolve_policy.h"
@@ -72,7 +74,11 @@ struct Runtime {
   Duration load_time{};
 };
 
-// As PlanPolicy for what is found in the configuration.
-absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config, Diagnostics* findings);
+// Makes what the engine tells its metrics to, once everything but the engine is there; it must outlive the engine.
+using MakeMetrics = std::function<MetricSink*(const Runtime& runtime)>;
+
+// As PlanPolicy for what is found in the configuration. Without `make_metrics` nobody counts.
+absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config, Diagnostics* findings,
+                                                      const MakeMetrics& make_metrics = {});
 
 }  // namespace berth::cli

@@ -1,23 +1,31 @@
 #include <sys/resource.h>
+#include <unistd.h>
 
-#include <atomic>
-#include <condition_variable>
-#include <csignal>
 #include <cstdio>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "cli/build_info.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/live_policy.h"
 #include "cli/runtime.h"
+#include "cli/serve_admin.h"
+#include "cli/serve_drain.h"
+#include "cli/serve_metrics.h"
 #include "cli/serve_policy.h"
+#include "cli/server_log.h"
 #include "cli/signals.h"
 #include "config/size.h"
+#include "frontend/admin_server.h"
+#include "frontend/grpc_log.h"
+#include "frontend/loading_server.h"
 #include "frontend/server.h"
+#include "telemetry/ops_server.h"
 
 namespace berth::cli {
 namespace {
@@ -25,10 +33,11 @@ namespace {
 struct ServeOptions {
   std::string config_path;  // empty = none
   ConfigFlags flags;
+  std::optional<LogFormat> log_format;  // absent = DefaultLogFormat
   bool json = false;
 };
 
-FrontendOptions MakeFrontendOptions(const Runtime& runtime) {
+FrontendOptions MakeFrontendOptions(const Runtime& runtime, ServeMetrics* metrics) {
   const ServerConfig& config = runtime.config;
   FrontendOptions options;
   options.listen_address = config.server.grpc;
@@ -39,6 +48,7 @@ FrontendOptions MakeFrontendOptions(const Runtime& runtime) {
   options.connections.max_memory_bytes = config.server.max_memory_bytes;
   options.connections.max_age = config.server.max_connection_age;
   options.identity = IdentityOf(config);
+  options.on_tenants = [metrics](const Policy& policy) { metrics->TellTenants(policy); };
   options.write_timeout = config.server.write_timeout;
   options.limits.max_stop_strings = config.request.max_stop_strings;
   options.limits.max_stop_string_bytes = config.request.max_stop_string_bytes;
@@ -50,11 +60,26 @@ FrontendOptions MakeFrontendOptions(const Runtime& runtime) {
   options.model.max_context_tokens = config.model.max_context_tokens;
   options.model.pool = runtime.pool.shape;
   options.model.kv_dtype = config.kv_dtype();
+  options.metrics = metrics;
+  return options;
+}
+
+AdminOptions MakeAdminOptions(const Runtime& runtime, Callers* callers) {
+  AdminOptions options;
+  options.listen_address = runtime.config.server.admin;
+  options.tls = runtime.config.server.tls.pem;
+  options.callers = callers;
+  options.model_name = runtime.config.model.served_name;
+  options.version = kBuildVersion;
+  options.backend = runtime.backend->info().name;
+  options.block_tokens = runtime.pool.shape.block_tokens;
+  options.kv_bytes = runtime.pool.bytes;
   return options;
 }
 
 void LogDecisions(const Runtime& runtime) {
   const ServerConfig& config = runtime.config;
+  spdlog::info("berth {}, revision {}", kBuildVersion, kBuildRevision);
   spdlog::info("model {}: {} parameters, {} layers, loaded in {:.1f} s", config.model.served_name,
                GroupDigits(runtime.parameters), runtime.model.layers, ToSeconds(runtime.load_time));
   spdlog::info("backend {}", runtime.backend->info().name);
@@ -78,9 +103,20 @@ void LogDecisions(const Runtime& runtime) {
   }
 }
 
-Json StartJson(const Runtime& runtime, const std::string& address) {
+// What is reached over the network. Closed in the opposite order.
+struct Listeners {
+  std::unique_ptr<GrpcServer> grpc;
+  std::unique_ptr<OpsServer> ops;
+  std::unique_ptr<AdminServer> admin;
+};
+
+Json StartJson(const Runtime& runtime, const Listeners& listeners) {
   const ServerConfig& config = runtime.config;
-  return {{"grpc", address},
+  return {{"grpc", listeners.grpc->address()},
+          {"ops", listeners.ops->address()},
+          {"admin", listeners.admin->address()},
+          {"version", kBuildVersion},
+          {"revision", kBuildRevision},
           {"model", config.model.served_name},
           {"parameters", runtime.parameters},
           {"backend", runtime.backend->info().name},
@@ -101,84 +137,144 @@ void RaiseOpenFileLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Where the main thread waits for the first signal.
-class StopRequest {
- public:
-  void Set(int signal) {
-    const std::lock_guard lock(mutex_);
-    signal_ = signal;
-    set_.notify_all();
-  }
-  int Wait() {
-    std::unique_lock lock(mutex_);
-    set_.wait(lock, [this] { return signal_ != 0; });
-    return signal_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable set_;
-  int signal_ = 0;  // guarded by mutex_
-};
-
-const char* SignalName(int signal) { return signal == SIGINT ? "SIGINT" : signal == SIGHUP ? "SIGHUP" : "SIGTERM"; }
-
 // What is wrong with the configuration, as `berth check` tells it.
-Outcome ConfigFault(const absl::Status& status, const Diagnostics& findings) {
+Outcome ConfigFault(const absl::Status& status, const Diagnostics& findings, LogFormat format) {
   if (!findings.file().empty()) {
-    for (const std::string& line : findings.Lines()) std::fprintf(stderr, "%s\n", OneLine(line).c_str());
+    for (const std::string& line : findings.Lines()) {
+      if (format == LogFormat::kJson) {
+        spdlog::error("{}", OneLine(line));
+      } else {
+        std::fprintf(stderr, "%s\n", OneLine(line).c_str());
+      }
+    }
   }
   return FromStatus(status);
 }
 
-Outcome Serve(const ServeOptions& options, Output& out) {
+HealthState HealthOf(const HealthMonitor& monitor) {
+  const Health health = monitor.Now();
+  return {.live = health.live, .ready = health.ready(), .why = health.why};
+}
+
+// All but the operators' server, which needs to know what it may do.
+absl::StatusOr<Listeners> Listen(Runtime* runtime, ServeMetrics* metrics) {
+  Listeners listeners;
+  absl::StatusOr<std::unique_ptr<GrpcServer>> grpc = GrpcServer::Start(
+      MakeFrontendOptions(*runtime, metrics), runtime->engine.get(), runtime->tokenizer.get(), &runtime->clock);
+  if (!grpc.ok()) return grpc.status();
+  listeners.grpc = *std::move(grpc);
+  absl::StatusOr<std::unique_ptr<OpsServer>> ops = OpsServer::Start(
+      {.listen_address = runtime->config.server.ops}, [metrics] { return metrics->telemetry().Page(); },
+      [health = &listeners.grpc->health()] { return HealthOf(*health); });
+  if (!ops.ok()) return ops.status();
+  listeners.ops = *std::move(ops);
+  return listeners;
+}
+
+void LogHowToReachIt(const Listeners& listeners) {
+  const std::string ops = listeners.ops->address();
+  spdlog::info("metrics on http://{}/metrics, probes on http://{}/livez and http://{}/readyz", ops, ops, ops);
+  spdlog::info("operators: berth status --admin {}", listeners.admin->address());
+  spdlog::info("try: berth client generate --server {} --prompt 'Once upon a time'", listeners.grpc->address());
+  spdlog::info("listening on {}", listeners.grpc->address());
+}
+
+// Where the main thread waits, until somebody wants the server to end.
+int WaitForStop(SignalWatcher* signals, StopRequest* stop, ServedPolicy* policy) {
+  if (policy != nullptr) signals->SetHangupHandler([policy] { policy->RequestReload(); });
+  const int cause = stop->Wait();
+  signals->SetHangupHandler(nullptr);
+  return cause;
+}
+
+// `file` is the policy file, whose path is in the options; nothing of it counts where there is none.
+Outcome RunUntilStopped(const ServeOptions& options, PolicyFile file, Runtime* runtime, ServeMetrics* metrics,
+                        SignalWatcher* signals, Output& out) {
   StopRequest stop;
-  SignalWatcher signals;
-  RaiseOpenFileLimit();
-  spdlog::set_default_logger(spdlog::stderr_color_mt("berth"));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %v");
-
-  Diagnostics findings(options.config_path);
-  absl::StatusOr<PolicyFile> file = ReadServerConfig(options.config_path, options.flags, &findings);
-  if (!file.ok()) return ConfigFault(file.status(), findings);
-  const absl::StatusOr<std::unique_ptr<Runtime>> runtime = StartRuntime(file->config, &findings);
-  if (!runtime.ok()) return ConfigFault(runtime.status(), findings);
-  for (const std::string& line : findings.Lines()) spdlog::warn("{}", OneLine(line));
-  const absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(
-      MakeFrontendOptions(**runtime), (*runtime)->engine.get(), (*runtime)->tokenizer.get(), &(*runtime)->clock);
-  if (!server.ok()) return UsageError(std::string(server.status().message()));
-
-  LogDecisions(**runtime);
-  spdlog::info("callers: {}", DescribeSecurity((*runtime)->config));
-  Json start = StartJson(**runtime, (*server)->address());
-  std::atomic<Duration> drain_timeout = file->config.server.drain_timeout;
+  absl::StatusOr<Listeners> listeners = Listen(runtime, metrics);
+  if (!listeners.ok()) return UsageError(std::string(listeners.status().message()));
+  Callers* const callers = listeners->grpc->callers();
+  DrainTimes drain{{file.config.server.drain_delay}, {file.config.server.drain_timeout}};
+  LivePolicy live_policy(runtime->engine.get(), callers, runtime->policy_context.pool, runtime->policy);
   std::unique_ptr<ServedPolicy> policy;
+  const std::string config_sha256 = file.sha256;
   if (!options.config_path.empty()) {
-    spdlog::info("policy {}, sha256 {}; not served yet: server.ops, server.admin, server.drain_delay",
-                 options.config_path, file->sha256);
-    start["config_sha256"] = file->sha256;
-    policy = std::make_unique<ServedPolicy>(*std::move(file), options.config_path, options.flags, runtime->get(),
-                                            server->get(), &drain_timeout);
+    policy = std::make_unique<ServedPolicy>(std::move(file), options.config_path, options.flags, *runtime,
+                                            PolicyFollowers{&live_policy, listeners->grpc.get(), metrics, &drain});
+  }
+  absl::StatusOr<std::unique_ptr<AdminServer>> admin = AdminServer::Start(
+      MakeAdminOptions(*runtime, callers), runtime->engine.get(), &runtime->clock, &listeners->grpc->health(),
+      MakeAdminHooks({.engine = runtime->engine.get(),
+                      .callers = callers,
+                      .policy = &live_policy,
+                      .file = policy.get(),
+                      .telemetry = &metrics->telemetry(),
+                      .drain = [&stop] { stop.Set(StopRequest::kByOperator); }}));
+  if (!admin.ok()) return UsageError(std::string(admin.status().message()));
+  listeners->admin = *std::move(admin);
+
+  LogDecisions(*runtime);
+  spdlog::info("callers: {}", DescribeSecurity(runtime->config));
+  Json start = StartJson(*runtime, *listeners);
+  if (policy != nullptr) {
+    spdlog::info("policy {}, sha256 {}", options.config_path, config_sha256);
+    start["config_sha256"] = config_sha256;
+    policy->SetAdmin(listeners->admin.get());
     if (const absl::Status started = policy->Start(); !started.ok()) return FromStatus(started);
   }
-  signals.SetHandler([&](int signal) { stop.Set(signal); });
-  spdlog::info("listening on {}", (*server)->address());
+  signals->SetHandler([&stop](int signal) { stop.Set(signal); });
+  LogHowToReachIt(*listeners);
   if (options.json) {
     out.WriteJson(start);
     out.Flush();
     if (Outcome written = out.Finish(); !written.ok()) return written;
   }
-
-  if (policy != nullptr) signals.SetHangupHandler([&policy] { policy->RequestReload(); });
-  const int signal = stop.Wait();
-  signals.SetHangupHandler(nullptr);
-  policy.reset();
-  const Duration drain = drain_timeout;
-  spdlog::info("{}: draining for at most {:.0f} s; a second signal exits at once", SignalName(signal),
-               ToSeconds(drain));
-  (*server)->Shutdown(drain);
-  spdlog::info("stopped");
+  const bool ended = DrainServer(WaitForStop(signals, &stop, policy.get()), drain, listeners->grpc.get());
+  listeners->admin.reset();
+  if (!ended) {
+    spdlog::critical("the backend is in a step that does not end: exiting without it; what ran is lost");
+    // Threads that never come back hold the engine: nothing can be destroyed.
+    _exit(kExitFault);
+  }
   return {};
+}
+
+Outcome RunServer(const ServeOptions& options, LogFormat format, Output& out) {
+  SignalWatcher signals;
+  RaiseOpenFileLimit();
+  SendGrpcLogTo([](const std::string& line) { spdlog::warn("{}", OneLine(line)); });
+
+  Diagnostics findings(options.config_path);
+  absl::StatusOr<PolicyFile> file = ReadServerConfig(options.config_path, options.flags, &findings);
+  if (!file.ok()) return ConfigFault(file.status(), findings, format);
+  // From here on clients and probes get an answer, and a port in use is told before anything is loaded.
+  ServerConfig bound = file->config;
+  absl::StatusOr<std::unique_ptr<LoadingServer>> loading =
+      LoadingServer::Start(bound.server.grpc, bound.server.tls.pem);
+  if (!loading.ok()) return UsageError(std::string(loading.status().message()));
+  bound.server.grpc = (*loading)->address();
+  std::unique_ptr<ServeMetrics> metrics;
+  const MakeMetrics make_metrics = [&](const Runtime& made) {
+    metrics = std::make_unique<ServeMetrics>(made, file->sha256);
+    return &metrics->telemetry();
+  };
+  const absl::StatusOr<std::unique_ptr<Runtime>> runtime = StartRuntime(bound, &findings, make_metrics);
+  if (!runtime.ok()) return ConfigFault(runtime.status(), findings, format);
+  for (const std::string& line : findings.Lines()) spdlog::warn("{}", OneLine(line));
+  loading->reset();
+  return RunUntilStopped(options, *std::move(file), runtime->get(), metrics.get(), &signals, out);
+}
+
+Outcome Serve(const ServeOptions& options, Output& out) {
+  const LogFormat format = options.log_format.value_or(DefaultLogFormat());
+  StartServerLog(format);
+  Outcome outcome = RunServer(options, format, out);
+  if (outcome.ok()) spdlog::info("stopped");
+  if (format == LogFormat::kJson && !outcome.error.empty()) {
+    // Whoever reads the log as JSON finds the reason there.
+    spdlog::error("berth serve: {}", OneLine(std::exchange(outcome.error, "")));
+  }
+  return outcome;
 }
 
 }  // namespace
@@ -199,6 +295,30 @@ void AddServeCommand(CLI::App* root, Invocation* invocation) {
       app, "--grpc", flags, [](ServerConfig* c) -> std::string& { return c->server.grpc; }, "HOST:PORT",
       "where to listen; port 0 = any free one; default " + defaults.server.grpc)
       ->group("Server");
+  AddConfigText(
+      app, "--ops", flags, [](ServerConfig* c) -> std::string& { return c->server.ops; }, "HOST:PORT",
+      "where /metrics, /livez and /readyz are; port 0 = any free one; default " + defaults.server.ops)
+      ->group("Server");
+  AddConfigText(
+      app, "--admin", flags, [](ServerConfig* c) -> std::string& { return c->server.admin; }, "unix:PATH",
+      "where 'berth status' and the other operators' commands reach it; default " + defaults.server.admin)
+      ->group("Server");
+  AddParsedInt(
+      app, "--drain-delay", 0, 3600,
+      "seconds for which a server that SIGTERM ends takes newcomers still, so that load balancers can look away; "
+      "default " +
+          std::to_string(std::chrono::duration_cast<std::chrono::seconds>(defaults.server.drain_delay).count()),
+      [flags](std::int32_t value) {
+        flags->Set([value](ServerConfig* c) { c->server.drain_delay = std::chrono::seconds(value); });
+      })
+      ->group("Server");
+  AddParsed(app, "--log-format", "json|text", "of the log; default: json, text on a terminal",
+            [log_format = &options->log_format](const std::string& value) -> std::string {
+              if (value != "json" && value != "text") return "must be json or text, not " + Quoted(value);
+              *log_format = value == "json" ? LogFormat::kJson : LogFormat::kText;
+              return "";
+            })
+      ->group("Server");
   AddParsedInt(app, "--max-queue", 1, 1 << 20,
                "requests of a class that may wait; default " + std::to_string(ClassSettings().queue.max_requests),
                [flags](std::int32_t value) {
@@ -212,12 +332,13 @@ void AddServeCommand(CLI::App* root, Invocation* invocation) {
       "memory for what preempted requests had computed, with a unit (1GiB); default 0: it is computed again")
       ->group("Engine");
   AddEngineFlags(app, flags, defaults);
-  AddJson(app, &options->json, "one object on standard output once the server listens: grpc, model, kv_blocks, ...");
+  AddJson(app, &options->json,
+          "one object on standard output once the server listens: grpc, ops, admin, model, kv_blocks, ...");
   app->footer(
-      "The log goes to standard error; the line 'listening on HOST:PORT' says that the server is ready. SIGTERM or "
-      "Ctrl-C\n"
-      "lets running requests finish, then exits with 0; a second one exits at once. A changed policy file is taken in\n"
-      "while it runs, whole or not at all; SIGHUP asks for it.\n\n"
+      "The log goes to standard error; the line 'listening on HOST:PORT' says that the server is ready, and each\n"
+      "request that ends gets a line, without prompt and answer. SIGTERM, and Ctrl-C without the delay, lets running\n"
+      "requests finish, then exits with 0; a second one exits at once. A changed policy file is taken in while it\n"
+      "runs, whole or not at all; SIGHUP asks for it.\n\n"
       "Example:\n"
       "  berth serve --config configs/berth.yaml --model model.gguf");
   app->callback([=] { invocation->run = [=](Output& out) { return Serve(*options, out); }; });

@@ -1,32 +1,18 @@
 #include "cli/serve_policy.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include <spdlog/spdlog.h>
 
-#include "admission/policy_check.h"
+#include "base/certificate.h"
 #include "cli/output.h"
-#include "config/carry_over.h"
 
 namespace berth::cli {
 namespace {
 
 constexpr std::size_t kMostChangesLogged = 50;
-
-// However long a step takes, a reload does not wait longer for the engine to take the policy in.
-constexpr Duration kMostAdoptionTime = std::chrono::seconds(5);
-
-// Returns when the engine has another policy than `before`.
-void AwaitAdoption(const Engine& engine, const std::shared_ptr<const Policy>& before) {
-  const TimePoint end = std::chrono::steady_clock::now() + kMostAdoptionTime;
-  while (engine.policy() == before && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-}
 
 void LogReload(const ReloadReport& report) {
   for (const std::string& finding : report.findings) {
@@ -42,10 +28,18 @@ void LogReload(const ReloadReport& report) {
   }
 }
 
-PolicyReloader::Options ReloaderOptions(std::string path, const PolicyContext& context) {
+PolicyReloader::Options ReloaderOptions(std::string path, const Runtime& runtime) {
   PolicyReloader::Options options;
   options.path = std::move(path);
-  options.context = context;
+  options.context = runtime.policy_context;
+  // What a file may say and this server cannot do without a restart.
+  options.check = [started_with = std::int64_t{runtime.config.scheduler.max_batched_tokens}](
+                      const ServerConfig&, const Policy& policy) -> absl::Status {
+    if (policy.max_batched_tokens <= started_with) return absl::OkStatus();
+    return absl::FailedPreconditionError("scheduler.max_batched_tokens: the server was started for steps of " +
+                                         std::to_string(started_with) +
+                                         " tokens, and more takes a restart; lower it, or restart the server");
+  };
   return options;
 }
 
@@ -85,44 +79,44 @@ std::string DescribeSecurity(const ServerConfig& config) {
          GroupDigits(std::ssize(identity.subjects)) + " certificate subjects";
 }
 
-ServedPolicy::ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags, Runtime* runtime, GrpcServer* server,
-                           std::atomic<Duration>* drain_timeout)
-    : runtime_(runtime),
-      server_(server),
+ServedPolicy::ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags, const Runtime& runtime,
+                           const PolicyFollowers& followers)
+    : followers_(followers),
       tls_(file.config.server.tls.pem),
-      drain_timeout_(drain_timeout),
+      running_sha256_(file.sha256),
       watch_(file.config.reload == ReloadMode::kWatch),
       reloader_(
-          ReloaderOptions(std::move(path), runtime->policy_context), std::move(file),
+          ReloaderOptions(std::move(path), runtime), std::move(file),
           [flags = std::move(flags)](ServerConfig* config) { flags.Apply(config); },
-          [this](const ServerConfig& config, const Policy& policy) { return Apply(config, policy); }, LogReload) {}
+          [this](const ServerConfig& config, const Policy& policy) { return Apply(config, policy); },
+          [this](const ReloadReport& report) { Tell(report); }) {}
 
 absl::Status ServedPolicy::Apply(const ServerConfig& config, const Policy& policy) {
-  const std::int64_t started_with = runtime_->config.scheduler.max_batched_tokens;
-  if (policy.max_batched_tokens > started_with) {
-    return absl::FailedPreconditionError("scheduler.max_batched_tokens: the server was started for steps of " +
-                                         std::to_string(started_with) +
-                                         " tokens, and more takes a restart; lower it, or restart the server");
-  }
-  const std::shared_ptr<const Policy> running = runtime_->engine->policy();
-  Callers& callers = *server_->callers();
-  const Policy next = CarryOver(callers.Named(*running), policy);
-  if (absl::Status valid = ValidatePolicy(next, runtime_->policy_context.pool); !valid.ok()) return valid;
-  callers.SetPolicy(next);
-  runtime_->engine->SetPolicy(next);
-  AwaitAdoption(*runtime_->engine, running);
-  callers.SetIdentity(IdentityOf(config));
-  if (const TlsPem& tls = config.server.tls.pem; tls != tls_) {
-    server_->SetTls(tls);
-    tls_ = tls;
-    const absl::StatusOr<std::vector<CertificateFacts>> chain = ReadCertificates(tls.certificate);
-    if (chain.ok()) {
-      spdlog::info("TLS: new connections get the certificate of {}, valid until {}", OneLine(chain->front().subject),
-                   FormatUtc(chain->front().not_after));
-    }
-  }
-  *drain_timeout_ = config.server.drain_timeout;
+  // The engine names nobody that the metrics do not know.
+  const auto tell = [&](const Policy& next) { followers_.metrics->TellPolicy(config, next); };
+  if (absl::Status replaced = followers_.policy->Replace(policy, tell); !replaced.ok()) return replaced;
+  followers_.server->callers()->SetIdentity(IdentityOf(config));
+  SetTls(config.server.tls.pem);
+  followers_.drain->delay = config.server.drain_delay;
+  followers_.drain->timeout = config.server.drain_timeout;
   return absl::OkStatus();
+}
+
+void ServedPolicy::SetTls(const TlsPem& tls) {
+  if (tls == tls_) return;
+  followers_.server->SetTls(tls);
+  if (AdminServer* admin = admin_) admin->SetTls(tls);
+  tls_ = tls;
+  const absl::StatusOr<std::vector<CertificateFacts>> chain = ReadCertificates(tls.certificate);
+  if (!chain.ok()) return;
+  spdlog::info("TLS: new connections get the certificate of {}, valid until {}", OneLine(chain->front().subject),
+               FormatUtc(chain->front().not_after));
+}
+
+void ServedPolicy::Tell(const ReloadReport& report) {
+  if (report.ok) running_sha256_ = report.sha256;
+  followers_.metrics->OnConfigReload({.successful = report.ok, .hash = running_sha256_});
+  LogReload(report);
 }
 
 }  // namespace berth::cli

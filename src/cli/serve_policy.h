@@ -2,16 +2,18 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
-#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cli/flags.h"
+#include "cli/live_policy.h"
 #include "cli/runtime.h"
+#include "cli/serve_drain.h"
+#include "cli/serve_metrics.h"
 #include "config/policy_file.h"
 #include "config/policy_reloader.h"
+#include "frontend/admin_server.h"
 #include "frontend/server.h"
 
 namespace berth::cli {
@@ -25,24 +27,40 @@ IdentityOptions IdentityOf(const ServerConfig& config);
 // What protects the server, in a line.
 std::string DescribeSecurity(const ServerConfig& config);
 
-// Keeps the runtime's engine and the server to the policy file, the key files and those of TLS, and logs what happens.
-// `drain_timeout` follows it. What the pointers lead to must outlive the reloader.
+// What follows the policy file; all of it outlives the reloader.
+struct PolicyFollowers {
+  LivePolicy* policy = nullptr;
+  GrpcServer* server = nullptr;
+  ServeMetrics* metrics = nullptr;
+  DrainTimes* drain = nullptr;
+};
+
+// Keeps a server to the policy file, the key files and those of TLS, and tells log and metrics what happens.
 class ServedPolicy {
  public:
-  ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags, Runtime* runtime, GrpcServer* server,
-               std::atomic<Duration>* drain_timeout);
+  ServedPolicy(PolicyFile file, std::string path, ConfigFlags flags, const Runtime& runtime,
+               const PolicyFollowers& followers);
 
+  // The operators' server, which needs this object to be made: its certificate follows from then on.
+  void SetAdmin(AdminServer* admin) { admin_ = admin; }
   absl::Status Start() { return reloader_.Start(watch_); }
   // For SIGHUP.
   void RequestReload() { reloader_.RequestReload(); }
+  // Now. Thread-safe.
+  ReloadReport Reload(const ReloadRequest& request) { return reloader_.Reload(request); }
+  // Of the file in force. Thread-safe.
+  std::string sha256() const { return reloader_.running_sha256(); }
 
  private:
   absl::Status Apply(const ServerConfig& config, const Policy& policy);
+  void Tell(const ReloadReport& report);
 
-  Runtime* const runtime_;
-  GrpcServer* const server_;
-  TlsPem tls_;  // the server's now; touched by reloads alone
-  std::atomic<Duration>* const drain_timeout_;
+  void SetTls(const TlsPem& tls);
+
+  const PolicyFollowers followers_;
+  std::atomic<AdminServer*> admin_ = nullptr;
+  TlsPem tls_;                  // the server's now; touched by reloads alone
+  std::string running_sha256_;  // the reloads', which never overlap
   const bool watch_;
   PolicyReloader reloader_;  // last: its thread uses the rest
 };

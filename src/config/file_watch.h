@@ -15,8 +15,8 @@ namespace berth {
 // release are all seen. Bounded; folders that are not there are left out.
 std::set<std::string> FoldersBehind(const std::string& path);
 
-// Watches folders with inotify, never files: a file that is replaced would take its watch along. A folder that is removed
-// and made anew is lost. Not thread-safe.
+// Watches folders with inotify, never files: a file that is replaced would take its watch along. A folder that is
+// removed and made anew is lost. Not thread-safe.
 class FileWatch {
  public:
   static absl::StatusOr<FileWatch> Make();

@@ -242,8 +242,15 @@ PolicyFile ReadPolicyFile(const std::string& path, Severity absent_file, Diagnos
     diagnostics->Error("", std::string(text.status().message()));
     return file;
   }
-  file.sha256 = file.files[path];
-  file.config = Decode(*text, diagnostics);
+  return ReadPolicyText(*text, path, absent_file, diagnostics);
+}
+
+PolicyFile ReadPolicyText(std::string_view text, const std::string& path, Severity absent_file,
+                          Diagnostics* diagnostics) {
+  PolicyFile file;
+  file.sha256 = Sha256Hex(text);
+  file.files[path] = file.sha256;
+  file.config = Decode(text, diagnostics);
   CountPathsFrom(std::filesystem::path(path).parent_path(), &file.config);
   ReadKeyFiles(absent_file, &file, diagnostics);
   ReadTlsFiles(absent_file, &file, diagnostics);

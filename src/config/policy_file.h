@@ -34,6 +34,10 @@ ServerConfig ParsePolicy(std::string_view text, Diagnostics* diagnostics);
 // about, a warning. A certificate and a key that are read must belong together; one that is out of date is a warning.
 PolicyFile ReadPolicyFile(const std::string& path, Severity absent_file, Diagnostics* diagnostics);
 
+// As ReadPolicyFile, of a text that stands for what the file `path` holds.
+PolicyFile ReadPolicyText(std::string_view text, const std::string& path, Severity absent_file,
+                          Diagnostics* diagnostics);
+
 // A regular file of at most kMaxPolicyBytes; errors say what is wrong with it, without its name.
 absl::StatusOr<std::string> ReadConfigFile(const std::string& path);
 

@@ -151,11 +151,13 @@ bool PolicyReloader::ReloadIfChanged() {
 }
 
 // What the file would do. Everything is decided here; nothing is changed.
-ReloadReport PolicyReloader::Judge(const ReloadRequest& request, PolicyFile* next, Policy* policy) {
+ReloadReport PolicyReloader::Judge(const ReloadRequest& request, PolicyFile* next) {
   ReloadReport report;
   report.dry_run = request.dry_run;
-  Diagnostics diagnostics(options_.path);
-  *next = ReadPolicyFile(options_.path, Severity::kError, &diagnostics);
+  const bool own = !request.dry_run || !request.text.has_value();
+  Diagnostics diagnostics(own ? options_.path : "policy");
+  *next = own ? ReadPolicyFile(options_.path, Severity::kError, &diagnostics)
+              : ReadPolicyText(*request.text, options_.path, Severity::kError, &diagnostics);
   report.sha256 = next->sha256;
   if (!request.expected_sha256.empty() && request.expected_sha256 != next->sha256) {
     diagnostics.Error("", absl::StrCat("the file's SHA-256 is ", next->sha256.empty() ? "unknown" : next->sha256,
@@ -169,10 +171,14 @@ ReloadReport PolicyReloader::Judge(const ReloadRequest& request, PolicyFile* nex
   std::optional<Policy> resolved;
   if (diagnostics.ok()) resolved = ResolvePolicy(next->config, options_.context, &diagnostics);
   report.findings = diagnostics.Lines();
-  report.ok = resolved.has_value();
-  if (resolved) *policy = *std::move(resolved);
+  absl::Status fault;
+  if (!resolved) fault = absl::InvalidArgumentError(diagnostics.Summary());
+  if (fault.ok() && options_.check) fault = options_.check(next->config, *resolved);
+  report.ok = fault.ok();
+  if (report.ok) report.policy = std::move(resolved);
   if (!report.ok) {
-    report.error = absl::StrCat(options_.path, ": ", diagnostics.Summary(), "; the running policy stays in force");
+    report.error =
+        absl::StrCat(diagnostics.file(), ": ", std::string(fault.message()), "; the running policy stays in force");
   }
   return report;
 }
@@ -182,11 +188,10 @@ ReloadReport PolicyReloader::Reload(const ReloadRequest& request) {
   // Before the file is read, so that a change of what it is not made of is looked at again.
   FileDigests looked_at = Scan();
   PolicyFile next;
-  Policy policy;
-  ReloadReport report = Judge(request, &next, &policy);
+  ReloadReport report = Judge(request, &next);
   if (request.dry_run) return report;
   if (report.ok) {
-    if (const absl::Status applied = apply_(next.config, policy); !applied.ok()) {
+    if (const absl::Status applied = apply_(next.config, *report.policy); !applied.ok()) {
       report.ok = false;
       report.error =
           absl::StrCat(options_.path, ": ", std::string(applied.message()), "; the running policy stays in force");

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,7 +20,9 @@ namespace berth {
 
 struct ReloadRequest {
   bool dry_run = false;
-  std::string expected_sha256;  // refuse a file with another content; empty = any
+  std::string expected_sha256 = {};  // refuse a file with another content; empty = any
+  // With dry_run: judged in the place of what the file holds. In findings it is called "policy".
+  std::optional<std::string> text = {};
 };
 
 struct ReloadReport {
@@ -29,6 +32,7 @@ struct ReloadReport {
   std::vector<Change> changes;
   std::vector<std::string> findings;  // errors and warnings, a line each
   std::string error;                  // one line; empty where ok
+  std::optional<Policy> policy;       // what the file comes to; where ok
 };
 
 class PolicyReloader {
@@ -36,6 +40,8 @@ class PolicyReloader {
   struct Options {
     std::string path;
     PolicyContext context;  // of the pool and the model that run
+    // Says what else makes a configuration one that this server cannot take; asked in a dry run too. May be empty.
+    std::function<absl::Status(const ServerConfig& config, const Policy& policy)> check = {};
     // Files must have been left alone for so long before they are read.
     Duration settle_time = std::chrono::milliseconds(200);
   };
@@ -69,7 +75,7 @@ class PolicyReloader {
  private:
   class Watcher;
 
-  ReloadReport Judge(const ReloadRequest& request, PolicyFile* next, Policy* policy);
+  ReloadReport Judge(const ReloadRequest& request, PolicyFile* next);
   // Takes the files in if their content is not what was last looked at; true if it was not.
   bool ReloadIfChanged();
   // What the files that were looked at hold now.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "config/carry_over.h"
 #include "config/suggestions.h"
 
 namespace berth {
@@ -316,7 +317,7 @@ void CheckTenants(const ServerConfig& config, Diagnostics* diagnostics) {
   }
   for (const TenantSettings& t : config.tenants) {
     const std::string prefix = absl::StrCat("tenants.", t.name);
-    if (t.name == "other") {
+    if (t.name == kOtherTenant) {
       diagnostics->Error(prefix,
                          "the name is taken: metrics put all tenants beyond their bound under it; choose another");
     }

@@ -8,9 +8,17 @@
 namespace berth {
 namespace {
 
+bool IsAlphanumeric(char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
+
+// 1 to `most` letters, digits and `others`, the first a letter or digit.
+bool IsName(std::string_view text, std::size_t most, std::string_view others) {
+  return !text.empty() && text.size() <= most && IsAlphanumeric(text.front()) &&
+         std::all_of(text.begin(), text.end(),
+                     [&](char c) { return IsAlphanumeric(c) || others.find(c) != std::string_view::npos; });
+}
+
 bool IsPrintable(std::string_view text, std::size_t most) {
-  return !text.empty() && text.size() <= most &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7F; });
+  return !text.empty() && text.size() <= most && IsPrintableAscii(text);
 }
 
 bool IsSha256(std::string_view text) {
@@ -45,7 +53,7 @@ std::string_view TextFault(TextKind kind, std::string_view text) {
     case TextKind::kClass:
       return IsName(text, 64, "_-") ? "" : "must be a name: 1 to 64 letters, digits, '_' and '-'";
     case TextKind::kTenant:
-      return IsTenantName(text) ? "" : kTenantNameRule;
+      return IsName(text, 128, "_-.:@/+") ? "" : "must be a name: 1 to 128 letters, digits and any of _-.:@/+";
     case TextKind::kKeyId:
       return IsName(text, 64, "_-.") ? "" : "must be a name: 1 to 64 letters, digits, '_', '-' and '.'";
     case TextKind::kSubject:

@@ -1,6 +1,8 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <chrono>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <utility>
@@ -10,6 +12,7 @@
 #include "base/check.h"
 #include "engine/inbox.h"
 #include "engine/live_request.h"
+#include "engine/load_board.h"
 #include "engine/output_stage.h"
 #include "engine/published_limits.h"
 #include "engine/refusals.h"
@@ -52,14 +55,20 @@ class Engine::Impl final : public OutputListener {
   Entrance& entrance() { return entrance_; }
   std::shared_ptr<const DemandLimits> limits() const { return limits_.Get(); }
   void Submit(TicketNumber ticket, TokenizedRequest request, std::shared_ptr<EventSink> sink);
-  void Cancel(TicketNumber ticket) {
-    if (entrance_.MarkCancelled(ticket)) inbox_->Cancel(ticket);
+  void Cancel(TicketNumber ticket, RefusalReason reason) {
+    if (entrance_.MarkCancelled(ticket, reason)) inbox_->Cancel({ticket, reason});
   }
+  std::optional<LiveList> ListLive(const LiveFilter& filter, std::size_t most, Duration patience) const;
   void Foresee(const GenerateSpec& spec, const KvDemand& demand, std::function<void(RequestOutlook)> answer);
   void SetPolicy(Policy policy);
-  void Shutdown(Duration timeout);
+  bool Shutdown(Duration timeout, Duration grace);
   bool serving() const { return !loop_.faulted() && !entrance_.draining(); }
-  EngineLoad load() const { return load_.Read(); }
+  EngineSigns signs() const {
+    EngineSigns signs = heartbeat_.Read();
+    signs.faulted = loop_.faulted();
+    return signs;
+  }
+  LoadSnapshot load() const { return load_.Read(); }
 
   // The output thread.
   void OnStopString(ChoiceName choice) override { inbox_->StopChoice(choice); }
@@ -81,6 +90,7 @@ class Engine::Impl final : public OutputListener {
   Entrance entrance_;
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
   LoadBoard load_;
+  Heartbeat heartbeat_;
   OutputStage output_;
 
   StepLoop loop_;
@@ -95,10 +105,16 @@ Engine::Impl::Impl(const EngineOptions& options, Backend* backend, const Tokeniz
       limits_(backend->info().pool, options.policy, std::min(tokenizer->vocab_size(), backend->info().vocab_size),
               options.max_context_tokens),
       entrance_(options.policy),
-      output_(this),
+      output_(this, options.metrics, clock),
       loop_({.calibration_steps = options.calibration_steps, .probe_interval = options.probe_interval}, options.policy,
             backend, clock,
-            {.inbox = inbox_, .entrance = &entrance_, .output = &output_, .load = &load_, .limits = &limits_}) {
+            {.inbox = inbox_,
+             .entrance = &entrance_,
+             .output = &output_,
+             .load = &load_,
+             .limits = &limits_,
+             .heartbeat = &heartbeat_,
+             .metrics = options.metrics}) {
   BERTH_CHECK(options.max_context_tokens >= 1 && options.max_context_tokens <= backend->info().max_context_tokens);
   BERTH_CHECK(ValidatePolicy(options.policy, backend->info().pool).ok());
   BERTH_CHECK(options.policy.max_batched_tokens <= backend->info().max_step_tokens);
@@ -106,7 +122,7 @@ Engine::Impl::Impl(const EngineOptions& options, Backend* backend, const Tokeniz
 }
 
 Engine::Impl::~Impl() {
-  Shutdown(Duration::zero());
+  Shutdown(Duration::zero(), Duration::max());
   inbox_->Stop();
   thread_.join();
   BERTH_CHECK_MSG(entrance_.live_tickets() == 0, "a queue ticket outlives the engine");
@@ -128,13 +144,15 @@ void Engine::Impl::Submit(TicketNumber ticket, TokenizedRequest request, std::sh
     }
   }
   EndRule rule(*tokenizer_, spec.stopping, demand.max_output_tokens, never_drawn_);
-  auto facts = std::make_shared<const RequestFacts>(
-      RequestFacts{ticket, std::move(request.spec), std::move(request.prompt), demand, std::move(rule)});
+  const ClassPolicy& service_class = limits->policy().classes[static_cast<std::size_t>(spec.service_class)];
+  const std::int64_t required_tokens = RequiredTokens(service_class, demand.max_output_tokens);
+  auto facts = std::make_shared<const RequestFacts>(RequestFacts{
+      ticket, std::move(request.spec), std::move(request.prompt), demand, std::move(rule), required_tokens});
   std::unique_ptr<LiveRequest> live = MakeLive(facts, std::move(sink));
   if (refusal.has_value()) return Refuse(ticket, std::move(live), *std::move(refusal));
   if (!inbox_->Submit(&live)) return Refuse(ticket, std::move(live), Draining());
   // It may have been cancelled before the inbox knew it.
-  if (entrance_.IsCancelled(ticket)) inbox_->Cancel(ticket);
+  if (const std::optional<RefusalReason> reason = entrance_.WhyCancelled(ticket)) inbox_->Cancel({ticket, *reason});
 }
 
 std::unique_ptr<LiveRequest> Engine::Impl::MakeLive(const std::shared_ptr<const RequestFacts>& facts,
@@ -170,8 +188,10 @@ void Engine::Impl::Refuse(TicketNumber ticket, std::unique_ptr<LiveRequest> requ
   OutputRecord& record = batch->records.emplace_back();
   record.kind = OutputRecord::Kind::kEnd;
   record.request = request->output.get();
-  record.end = std::make_unique<RequestEnd>(RequestEnd{
-      .request = std::move(request->output), .usage = request->meter.At(clock_->Now()), .refusal = std::move(refusal)});
+  record.end = std::make_unique<RequestEnd>(RequestEnd{.request = std::move(request->output),
+                                                       .usage = request->meter.At(clock_->Now()),
+                                                       .refusal = std::move(refusal),
+                                                       .let_in = false});
   output_.Post(std::move(batch));
 }
 
@@ -201,10 +221,31 @@ void Engine::Impl::SetPolicy(Policy policy) {
   inbox_->SetPolicy(std::move(policy));
 }
 
-void Engine::Impl::Shutdown(Duration timeout) {
+bool Engine::Impl::Shutdown(Duration timeout, Duration grace) {
   entrance_.StartDraining();
   inbox_->Drain(After(clock_->Now(), timeout));
-  entrance_.WaitUntilAllOver();
+  return entrance_.WaitUntilAllOver(After(After(std::chrono::steady_clock::now(), timeout), grace));
+}
+
+// The tickets are walked on this thread; the engine's is asked for few at a time.
+std::optional<LiveList> Engine::Impl::ListLive(const LiveFilter& filter, std::size_t most, Duration patience) const {
+  constexpr std::size_t kTicketsAtOnce = 256;
+  const auto end = After(std::chrono::steady_clock::now(), patience);
+  LiveList list;
+  std::vector<LiveTicket> tickets;
+  for (TicketNumber from = 0; entrance_.Walk(filter, kTicketsAtOnce, most, &from, &tickets, &list.left_out);) {
+  }
+  for (std::size_t first = 0; first < tickets.size(); first += kLiveRowsAtOnce) {
+    const auto begin = tickets.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto part_end = begin + static_cast<std::ptrdiff_t>(std::min(kLiveRowsAtOnce, tickets.size() - first));
+    const auto question = std::make_shared<LiveQuestion>(
+        std::vector<LiveTicket>(std::make_move_iterator(begin), std::make_move_iterator(part_end)));
+    inbox_->AskLive(question);
+    std::optional<std::vector<LiveRow>> rows = question->Wait(end - std::chrono::steady_clock::now());
+    if (!rows.has_value()) return std::nullopt;
+    std::move(rows->begin(), rows->end(), std::back_inserter(list.rows));
+  }
+  return list;
 }
 
 QueueTicket::QueueTicket(Engine* engine, TicketNumber number, const TicketRequest& request)
@@ -242,7 +283,15 @@ void Engine::Submit(QueueTicket ticket, TokenizedRequest request, std::shared_pt
   impl_->Submit(ticket.number_, std::move(request), std::move(sink));
 }
 
-void Engine::Cancel(TicketNumber ticket) { impl_->Cancel(ticket); }
+void Engine::Cancel(TicketNumber ticket, RefusalReason reason) { impl_->Cancel(ticket, reason); }
+
+std::optional<TicketNumber> Engine::Find(TenantId tenant, const std::string& request_id) const {
+  return impl_->entrance().Find(tenant, request_id);
+}
+
+std::optional<LiveList> Engine::ListLive(const LiveFilter& filter, std::size_t most, Duration patience) const {
+  return impl_->ListLive(filter, most, patience);
+}
 
 std::variant<KvDemand, Refusal> Engine::EstimateDemand(ClassId service_class, TenantId tenant,
                                                        std::int64_t prompt_tokens, std::int32_t n,
@@ -262,10 +311,12 @@ std::shared_ptr<const Policy> Engine::policy() const {
   return {std::move(limits), policy};
 }
 
-void Engine::Shutdown(Duration timeout) { impl_->Shutdown(timeout); }
+bool Engine::Shutdown(Duration timeout, Duration grace) { return impl_->Shutdown(timeout, grace); }
 
 bool Engine::serving() const { return impl_->serving(); }
 
-EngineLoad Engine::load() const { return impl_->load(); }
+EngineSigns Engine::signs() const { return impl_->signs(); }
+
+LoadSnapshot Engine::load() const { return impl_->load(); }
 
 }  // namespace berth

@@ -14,10 +14,12 @@
 #include "berth/clock.h"
 #include "berth/event.h"
 #include "berth/kv.h"
+#include "berth/metrics.h"
 #include "berth/policy.h"
 #include "berth/request.h"
 #include "engine/entrance.h"
-#include "engine/load_board.h"
+#include "engine/heartbeat.h"
+#include "engine/live_list.h"
 #include "engine/ticket.h"
 #include "tokenizer/tokenizer.h"
 
@@ -29,6 +31,8 @@ struct EngineOptions {
   std::int32_t calibration_steps = 16;  // synthetic steps at the start that teach the step cost model; 0 = none
   // How often a backend that failed is tried again while nobody asks for anything. Real time.
   Duration probe_interval = std::chrono::seconds(1);
+  // Told by the engine's own threads; never null, outlives the engine, and knows the policy's names already.
+  MetricSink* metrics = NoMetrics();
 };
 
 class Engine;
@@ -71,10 +75,18 @@ class Engine {
   // REQUIRES: class, tenant and n are those of the ticket.
   void Submit(QueueTicket ticket, TokenizedRequest request, std::shared_ptr<EventSink> sink);
 
-  // Ends the waiting or running request that is submitted with this ticket with CANCELLED_BY_CLIENT; its blocks are
-  // free within two steps. Nothing happens where there is none. By ticket, since an id may be a later request's by the
-  // time the cancel comes.
-  void Cancel(TicketNumber ticket);
+  // Ends the waiting or running request that is submitted with this ticket with `reason`, which is
+  // CANCELLED_BY_CLIENT, CANCELLED_BY_OPERATOR or SLOW_READER; its blocks are free within two steps. Of several calls
+  // the first counts. Nothing happens where there is none. By ticket, since an id may be a later request's by the time
+  // the cancel comes.
+  void Cancel(TicketNumber ticket, RefusalReason reason = RefusalReason::kCancelledByClient);
+
+  // The ticket of the live request with this id.
+  std::optional<TicketNumber> Find(TenantId tenant, const std::string& request_id) const;
+  // The first `most` requests that live and match, and how many there are beyond them. Waits for the engine's thread,
+  // some microseconds for each 64; absent where that does not answer within `patience`. Not for a thread that must not
+  // block.
+  std::optional<LiveList> ListLive(const LiveFilter& filter, std::size_t most, Duration patience) const;
 
   // What would be reserved for a prompt of so many tokens, with max_output_tokens resolved (a default is cut to what
   // context and class leave, an asked one is refused); or what no waiting could change, such as REQUEST_TOO_LARGE.
@@ -87,20 +99,24 @@ class Engine {
   // tenant must be of policy(), `demand` what EstimateDemand gave.
   void Foresee(const GenerateSpec& spec, const KvDemand& demand, std::function<void(RequestOutlook)> answer);
 
-  // Takes effect between two steps. REQUIRES: valid for the backend's pool, no larger step than the backend takes;
-  // classes and tenants keep their index, those that are gone are marked removed.
+  // Takes effect between two steps; the metric sink must know the new names before. REQUIRES: valid for the backend's
+  // pool, no larger step than the backend takes; classes and tenants keep their index, those that are gone are marked
+  // removed.
   void SetPolicy(Policy policy);
   // The policy in force.
   std::shared_ptr<const Policy> policy() const;
 
-  // Refuses newcomers with DRAINING; what waits or runs goes on. Returns when all has ended, or when `timeout` passed:
-  // then the rest ends with DRAINING. Idempotent.
-  void Shutdown(Duration timeout);
+  // Refuses newcomers with DRAINING; what waits or runs goes on until `timeout` has passed on the clock, and then ends
+  // with DRAIN_TIMEOUT. Returns true when all has ended; false where that has not come within `timeout` and `grace` of
+  // real time, as with a step that never ends: then the process can only be left. Idempotent.
+  bool Shutdown(Duration timeout, Duration grace = Duration::max());
 
   // False while draining and after a backend fault that no later step has disproved.
   bool serving() const;
+  // What the engine's thread is at. Never waits for it.
+  EngineSigns signs() const;
 
-  using Load = EngineLoad;
+  using Load = LoadSnapshot;
   // As of the last turn of the engine's thread. Whoever has heard a request's last event finds it gone.
   Load load() const;
 

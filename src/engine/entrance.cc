@@ -51,7 +51,7 @@ std::variant<EntranceTicket, Refusal> Entrance::Enter(const TicketRequest& reque
     place->second = ticket.number;
   }
   const auto live = earlier != nullptr ? place : live_ids_.emplace_hint(place, std::move(id), ticket.number);
-  tickets_[ticket.number] = {.service_class = request.service_class, .id = live};
+  tickets_.emplace_hint(tickets_.end(), ticket.number, Ticket{.service_class = request.service_class, .id = live});
   return ticket;
 }
 
@@ -80,16 +80,44 @@ void Entrance::ForgetLocked(Tickets::iterator ticket) {
   tickets_.erase(ticket);
 }
 
-bool Entrance::MarkCancelled(TicketNumber ticket) {
+bool Entrance::MarkCancelled(TicketNumber ticket, RefusalReason reason) {
   const std::lock_guard lock(mutex_);
   const auto it = tickets_.find(ticket);
-  return it != tickets_.end() && !std::exchange(it->second.cancelled, true);
+  if (it == tickets_.end() || it->second.cancelled.has_value()) return false;
+  it->second.cancelled = reason;
+  return true;
 }
 
-bool Entrance::IsCancelled(TicketNumber ticket) const {
+std::optional<RefusalReason> Entrance::WhyCancelled(TicketNumber ticket) const {
   const std::lock_guard lock(mutex_);
   const auto it = tickets_.find(ticket);
-  return it != tickets_.end() && it->second.cancelled;
+  return it == tickets_.end() ? std::nullopt : it->second.cancelled;
+}
+
+std::optional<TicketNumber> Entrance::Find(TenantId tenant, const std::string& request_id) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = live_ids_.find({tenant, request_id});
+  return it == live_ids_.end() ? std::nullopt : std::optional(it->second);
+}
+
+bool Entrance::Walk(const LiveFilter& filter, std::size_t look_at, std::size_t most, TicketNumber* from,
+                    std::vector<LiveTicket>* found, std::int64_t* left_out) const {
+  const std::lock_guard lock(mutex_);
+  auto it = tickets_.lower_bound(*from);
+  for (; it != tickets_.end() && look_at > 0; ++it, --look_at) {
+    if (it->second.id == live_ids_.end()) continue;  // cancelled for a retry that has its id
+    const auto& [tenant, request_id] = it->second.id->first;
+    if (filter.service_class.value_or(it->second.service_class) != it->second.service_class) continue;
+    if (filter.tenant.value_or(tenant) != tenant) continue;
+    if (found->size() < most) {
+      found->push_back({it->first, request_id, it->second.service_class, tenant});
+    } else {
+      ++*left_out;
+    }
+  }
+  if (it == tickets_.end()) return false;
+  *from = it->first;
+  return true;
 }
 
 void Entrance::StartDraining() {
@@ -112,9 +140,9 @@ void Entrance::NoteOver() {
   if (--unfinished_ == 0) all_over_.notify_all();
 }
 
-void Entrance::WaitUntilAllOver() {
+bool Entrance::WaitUntilAllOver(std::chrono::steady_clock::time_point until) {
   std::unique_lock lock(mutex_);
-  all_over_.wait(lock, [this] { return unfinished_ == 0; });
+  return all_over_.wait_until(lock, until, [this] { return unfinished_ == 0; });
 }
 
 std::int64_t Entrance::live_tickets() const {

@@ -1,6 +1,7 @@
 // Who may stand in a queue, and which request ids are taken: what a newcomer asks before anything else is done for it.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -8,14 +9,15 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "admission/entry_desk.h"
 #include "berth/admission.h"
 #include "berth/clock.h"
 #include "berth/policy.h"
+#include "engine/live_list.h"
 #include "engine/ticket.h"
 
 namespace berth {
@@ -54,14 +56,24 @@ class Entrance {
   std::optional<Refusal> Judge(const TicketRequest& request) const;
   // The ticket was not used.
   void GiveBack(TicketNumber ticket);
-  // True the first time, for a live ticket: however often a request is cancelled, the engine's thread hears of it once.
-  bool MarkCancelled(TicketNumber ticket);
-  bool IsCancelled(TicketNumber ticket) const;
+  // True the first time, for a live ticket: however often a request is cancelled, the engine's thread hears of it once,
+  // and the first reason holds.
+  bool MarkCancelled(TicketNumber ticket, RefusalReason reason);
+  // Why the ticket was cancelled; absent where it was not.
+  std::optional<RefusalReason> WhyCancelled(TicketNumber ticket) const;
+  // The live ticket of that request id.
+  std::optional<TicketNumber> Find(TenantId tenant, const std::string& request_id) const;
+  // Goes through the live tickets in the order in which they were given, from `*from` on, at most `look_at` of them,
+  // and leaves in `*from` where to go on: what matches is appended while `found` has fewer than `most`, and counted
+  // after that. False at the end. So that a long queue never keeps the lock for long.
+  bool Walk(const LiveFilter& filter, std::size_t look_at, std::size_t most, TicketNumber* from,
+            std::vector<LiveTicket>* found, std::int64_t* left_out) const;
   void StartDraining();
   bool draining() const;
   void NoteSubmitted();
   void NoteOver();
-  void WaitUntilAllOver();
+  // False where that did not come by `until`, in real time.
+  bool WaitUntilAllOver(std::chrono::steady_clock::time_point until);
   std::int64_t live_tickets() const;
 
   // --- The engine's thread.
@@ -80,9 +92,9 @@ class Entrance {
     ClassId service_class = 0;
     LiveIds::iterator id;   // the end where another ticket took it over
     bool has_place = true;  // in its class's queue
-    bool cancelled = false;
+    std::optional<RefusalReason> cancelled = {};
   };
-  using Tickets = std::unordered_map<TicketNumber, Ticket>;
+  using Tickets = std::map<TicketNumber, Ticket>;
 
   void LeaveLocked(Ticket* ticket);
   void ForgetLocked(Tickets::iterator ticket);

@@ -9,6 +9,7 @@ void Mail::Clear() {
   submitted.clear();
   cancelled.clear();
   stopped.clear();
+  live_questions.clear();
   questions.clear();
   policy.reset();
   drain_until.reset();
@@ -27,10 +28,10 @@ bool Inbox::Submit(std::unique_ptr<LiveRequest>* request) {
   return true;
 }
 
-void Inbox::Cancel(TicketNumber ticket) {
+void Inbox::Cancel(CancelNote note) {
   {
     const std::lock_guard lock(mutex_);
-    mail_.cancelled.push_back(ticket);
+    mail_.cancelled.push_back(note);
     unread_ = true;
   }
   arrived_.notify_one();
@@ -40,6 +41,15 @@ void Inbox::StopChoice(ChoiceName choice) {
   {
     const std::lock_guard lock(mutex_);
     mail_.stopped.push_back(choice);
+    unread_ = true;
+  }
+  arrived_.notify_one();
+}
+
+void Inbox::AskLive(std::shared_ptr<LiveQuestion> question) {
+  {
+    const std::lock_guard lock(mutex_);
+    mail_.live_questions.push_back(std::move(question));
     unread_ = true;
   }
   arrived_.notify_one();
@@ -75,9 +85,11 @@ void Inbox::Drain(TimePoint until) {
 }
 
 void Inbox::NoteStepDone() {
+  const auto now = std::chrono::steady_clock::now();
   {
     const std::lock_guard lock(mutex_);
     ++mail_.steps_done;
+    mail_.last_step_done = now;
     unread_ = true;
   }
   arrived_.notify_one();

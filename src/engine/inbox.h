@@ -1,6 +1,7 @@
 // What waits for the engine's thread, and where that thread waits.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -15,10 +16,16 @@
 #include "berth/kv.h"
 #include "berth/policy.h"
 #include "berth/request.h"
+#include "engine/live_list.h"
 #include "engine/live_request.h"
 #include "engine/ticket.h"
 
 namespace berth {
+
+struct CancelNote {
+  TicketNumber ticket = 0;
+  RefusalReason reason = RefusalReason::kCancelledByClient;
+};
 
 // What would become of a request that is not submitted; `answer` is called once on the engine's thread and must not
 // block. Where the engine ends before, it is dropped uncalled.
@@ -31,19 +38,22 @@ struct Question {
 // Taken whole, in one go.
 struct Mail {
   std::vector<std::unique_ptr<LiveRequest>> submitted;
-  std::vector<TicketNumber> cancelled;
+  std::vector<CancelNote> cancelled;
   std::vector<ChoiceName> stopped;  // by a stop string
+  std::vector<std::shared_ptr<LiveQuestion>> live_questions;
   std::vector<Question> questions;
   std::optional<Policy> policy;  // the newest
   std::optional<TimePoint> drain_until;
   std::int64_t steps_done = 0;
+  std::chrono::steady_clock::time_point last_step_done;  // real time; of the last one, where there is any
   bool stop = false;
 
   // Keeps the memory.
   void Clear();
 };
 
-// Thread-safe. Bounded by the tickets: each is submitted once, cancelled once, and each of its choices stopped once.
+// Thread-safe. Bounded by the tickets: each is submitted once, cancelled once, and each of its choices stopped once;
+// and by those who wait for an answer, who ask one question at a time.
 class Inbox {
  public:
   static constexpr std::size_t kMaxQuestions = 64;
@@ -51,8 +61,9 @@ class Inbox {
   // --- Any thread.
   // False after Drain: the request is left as it was.
   bool Submit(std::unique_ptr<LiveRequest>* request);
-  void Cancel(TicketNumber ticket);
+  void Cancel(CancelNote note);
   void StopChoice(ChoiceName choice);
+  void AskLive(std::shared_ptr<LiveQuestion> question);
   // False where kMaxQuestions wait already.
   bool Ask(Question question);
   void SetPolicy(Policy policy);

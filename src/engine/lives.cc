@@ -22,15 +22,19 @@ void StepLoop::Digest(const AdmissionPlan& plan, TimePoint now) {
 
 void StepLoop::Start(const AdmissionPlan::Start& start, TimePoint now) {
   LiveRequest* request = live_.at(start.key).get();
-  ClassLoad& c = load_.classes[Index(request->service_class())];
-  --(start.resumed ? c.parked_requests : c.queued_requests);
-  --(start.resumed ? load_.parked_requests : load_.queued_requests);
   EnterRunning(request);
+  shared_.heartbeat->NoteProgress(Index(request->service_class()), now);
   changes_.push_back({request->facts->ticket, Change::Kind::kStarted});
   const std::int64_t cached_tokens = scheduler_->CachedTokens(start.key);
   request->meter.Start(start.reserved_blocks, cached_tokens, now);
   if (start.resumed) return;
   const RequestFacts& facts = *request->facts;
+  const bool looks_up = facts.spec.output.prompt_logprobs == kNoLogprobs;
+  shared_.metrics->OnStart({.service_class = facts.spec.service_class,
+                            .tenant = facts.spec.tenant,
+                            .prompt_tokens = facts.demand.prompt_tokens,
+                            .looked_up_tokens = looks_up ? facts.demand.prompt_tokens : 0,
+                            .cached_tokens = cached_tokens});
   AddRecord(OutputRecord::Kind::kAdmitted, request).admitted =
       std::make_unique<Admitted>(Admitted{.request_id = facts.spec.request_id,
                                           .reserved_blocks = start.reserved_blocks,
@@ -48,8 +52,8 @@ void StepLoop::Park(RequestKey key, TimePoint now) {
   LeaveRunning(request);
   request->phase = Phase::kParked;
   request->meter.Park(now);
-  ++load_.parked_requests;
-  ++load_.classes[Index(request->service_class())].parked_requests;
+  const bool swapped = scheduler_->HostBlocks(key) > 0;
+  shared_.metrics->OnPreemption(request->service_class(), swapped ? PreemptionMode::kSwap : PreemptionMode::kRecompute);
   changes_.push_back({request->facts->ticket, Change::Kind::kParked});
 }
 
@@ -57,8 +61,8 @@ void StepLoop::EndByPlan(const AdmissionPlan::Ending& ending, TimePoint now) {
   LiveRequest* request = live_.at(ending.key).get();
   std::optional<Refusal> refusal = ending.refusal;
   switch (ending.refusal.reason) {
-    case RefusalReason::kDraining:
-      refusal = Draining();
+    case RefusalReason::kDrainTimeout:
+      refusal = DrainTimeout();
       break;
     case RefusalReason::kBackendFault:
       refusal = BackendFault(fault_);
@@ -89,47 +93,33 @@ void StepLoop::EndChoice(LiveRequest* request, std::int32_t choice, TimePoint no
 
 // The core knows it no more.
 void StepLoop::End(LiveRequest* request, std::optional<Refusal> refusal, TimePoint now) {
-  ClassLoad& c = load_.classes[Index(request->service_class())];
-  switch (request->phase) {
-    case Phase::kRunning:
-      LeaveRunning(request);
-      break;
-    case Phase::kWaiting:
-      --load_.queued_requests;
-      --c.queued_requests;
-      break;
-    case Phase::kParked:
-      --load_.parked_requests;
-      --c.parked_requests;
-      break;
-  }
+  shared_.heartbeat->NoteProgress(Index(request->service_class()), now);
   const bool ran = request->phase == Phase::kRunning;
+  if (ran) LeaveRunning(request);
   changes_.push_back({request->facts->ticket, ran ? Change::Kind::kEndedRunning : Change::Kind::kEndedWaiting});
   by_ticket_.erase(request->facts->ticket);
-  SendEnd(request, std::move(refusal), now);
+  SendEnd(request, std::move(refusal), /*let_in=*/true, now);
   live_.erase(request->key);
 }
 
-void StepLoop::SendEnd(LiveRequest* request, std::optional<Refusal> refusal, TimePoint now) {
+void StepLoop::SendEnd(LiveRequest* request, std::optional<Refusal> refusal, bool let_in, TimePoint now) {
   OutputRecord& record = AddRecord(OutputRecord::Kind::kEnd, request);
-  record.end = std::make_unique<RequestEnd>(RequestEnd{
-      .request = std::move(request->output), .usage = request->meter.At(now), .refusal = std::move(refusal)});
+  record.end = std::make_unique<RequestEnd>(RequestEnd{.request = std::move(request->output),
+                                                       .usage = request->meter.At(now),
+                                                       .refusal = std::move(refusal),
+                                                       .let_in = let_in});
 }
 
 void StepLoop::EnterRunning(LiveRequest* request) {
   request->phase = Phase::kRunning;
   request->running_index = running_.size();
   running_.push_back(request);
-  ++load_.running_requests;
-  ++load_.classes[Index(request->service_class())].running_requests;
 }
 
 void StepLoop::LeaveRunning(LiveRequest* request) {
   running_[request->running_index] = running_.back();
   running_[request->running_index]->running_index = request->running_index;
   running_.pop_back();
-  --load_.running_requests;
-  --load_.classes[Index(request->service_class())].running_requests;
 }
 
 OutputRecord& StepLoop::AddRecord(OutputRecord::Kind kind, LiveRequest* request) {

@@ -11,8 +11,9 @@ namespace berth {
 // Also while a step is in flight: a refusal never waits for one.
 void StepLoop::OpenMail(TimePoint now) {
   for (auto& request : mail_.submitted) Receive(std::move(request), now);
-  for (const TicketNumber ticket : mail_.cancelled) {
-    if (const auto found = by_ticket_.find(ticket); found != by_ticket_.end()) admission_.Cancel(found->second->key);
+  for (const auto& [ticket, reason] : mail_.cancelled) {
+    const auto found = by_ticket_.find(ticket);
+    if (found != by_ticket_.end()) admission_.Cancel(found->second->key, reason);
   }
   for (const Question& question : mail_.questions) {
     AdmissionRequest asked = Ask(question.spec, question.demand);
@@ -30,12 +31,12 @@ void StepLoop::Receive(std::unique_ptr<LiveRequest> request, TimePoint now) {
   asked.key = request->key;
   if (std::optional<Refusal> refusal = admission_.Submit(asked, now)) {
     changes_.push_back({request->facts->ticket, Entrance::Change::Kind::kEndedWaiting});
-    return SendEnd(request.get(), std::move(refusal), now);
+    return SendEnd(request.get(), std::move(refusal), /*let_in=*/false, now);
   }
   request->scheduled.key = request->key;
   scheduler_->Add(std::move(request->scheduled));
-  ++load_.queued_requests;
-  ++load_.classes[Index(request->service_class())].queued_requests;
+  const ClassId c = request->service_class();
+  if (admission_.waiting(c) + admission_.running(c) == 1) shared_.heartbeat->NoteProgress(Index(c), now);
   by_ticket_.emplace(request->facts->ticket, request.get());
   live_.emplace(request->key, std::move(request));
 }
@@ -59,12 +60,12 @@ AdmissionRequest StepLoop::Ask(const GenerateSpec& spec, const KvDemand& demand)
 }
 
 // The core first: a ticket of a new class must not come in before the core knows that class.
-void StepLoop::AdoptPolicy(const Policy& policy) {
+void StepLoop::AdoptPolicy(const Policy& policy, TimePoint now) {
   scheduler_->SetPolicy(policy);
   admission_.SetPolicy(policy);
   shared_.entrance->SetPolicy(policy);
   shared_.limits->SetPolicy(policy);
-  load_.classes.resize(policy.classes.size());
+  shared_.heartbeat->NoteProgressOfAll(policy.classes.size(), now);
 }
 
 // Choices that a stop string has ended. One that is parked is ended once it runs again; a request that has no other

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "berth/admission.h"
+#include "berth/clock.h"
 #include "berth/event.h"
 #include "berth/units.h"
 
@@ -20,6 +21,7 @@ struct RequestEnd {
   Usage usage;  // but for output_tokens, which the output thread counts
   // Absent: every choice has ended by a rule, or ends here because the deadline has passed.
   std::optional<Refusal> refusal;
+  bool let_in = true;  // it waited or ran; false: refused as it came
 };
 
 struct OutputRecord {
@@ -40,6 +42,7 @@ struct OutputRecord {
 struct OutputBatch {
   std::vector<OutputRecord> records;  // those of a request in order
   std::vector<TopLogprob> top;
+  TimePoint drawn_at{};  // when the step ended that drew its tokens
 
   bool empty() const { return records.empty(); }
   // Keeps the memory, so that a step in the steady state allocates nothing.

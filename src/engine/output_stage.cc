@@ -15,7 +15,8 @@ constexpr std::size_t kMaxSpare = 8;
 
 }  // namespace
 
-OutputStage::OutputStage(OutputListener* listener) : listener_(listener), thread_([this] { Run(); }) {}
+OutputStage::OutputStage(OutputListener* listener, MetricSink* metrics, const Clock* clock)
+    : listener_(listener), metrics_(metrics), clock_(clock), thread_([this] { Run(); }) {}
 
 OutputStage::~OutputStage() {
   {
@@ -62,6 +63,7 @@ void OutputStage::Run() {
 }
 
 void OutputStage::Read(OutputBatch* batch) {
+  const TokenTimes times{.drawn = batch->drawn_at, .shown = clock_->Now()};
   for (OutputRecord& record : batch->records) {
     const std::span top =
         std::span(batch->top)
@@ -74,17 +76,25 @@ void OutputStage::Read(OutputBatch* batch) {
         record.request->AddPromptLogprob(record, top);
         break;
       case OutputRecord::Kind::kToken:
-        if (record.request->AddToken(record, top)) {
+        if (record.request->AddToken(record, top, times, &came_)) {
           listener_->OnStopString({.ticket = record.request->ticket(), .choice = record.choice});
         }
         break;
       case OutputRecord::Kind::kEnd:
+        TellTokens();  // whoever hears that it is over finds its tokens counted
         record.request->End(record.end.get());
         record.end.reset();  // and the sink with it
         listener_->OnRequestOver();
         break;
     }
   }
+  TellTokens();
+}
+
+void OutputStage::TellTokens() {
+  if (came_.empty()) return;
+  metrics_->OnTokens(came_);
+  came_.clear();
 }
 
 }  // namespace berth

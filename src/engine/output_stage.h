@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "berth/clock.h"
+#include "berth/metrics.h"
 #include "engine/output_batch.h"
 #include "engine/ticket.h"
 
@@ -27,8 +29,8 @@ class OutputListener {
 // put out. Sinks are called by this one thread: one that is slow delays the events of others, and never a step.
 class OutputStage {
  public:
-  // `listener` must outlive it.
-  explicit OutputStage(OutputListener* listener);
+  // All must outlive it.
+  OutputStage(OutputListener* listener, MetricSink* metrics, const Clock* clock);
   // Reads what was posted, then ends.
   ~OutputStage();
   OutputStage(const OutputStage&) = delete;
@@ -40,8 +42,12 @@ class OutputStage {
  private:
   void Run();
   void Read(OutputBatch* batch);
+  void TellTokens();
 
   OutputListener* const listener_;
+  MetricSink* const metrics_;
+  const Clock* const clock_;
+  std::vector<TokenCame> came_;  // the thread's own: not told yet
   std::mutex mutex_;
   std::condition_variable posted_;
   // Guarded by mutex_:

@@ -38,6 +38,13 @@ Refusal Draining() {
   return refusal;
 }
 
+Refusal DrainTimeout() {
+  Refusal refusal =
+      Make(RefusalReason::kDrainTimeout, "the server shut down before the request was done: send it to another one");
+  refusal.retry_after = kRetryAfter;
+  return refusal;
+}
+
 Refusal BackendFault(const absl::Status& status) {
   return Make(RefusalReason::kBackendFault, "the backend failed (" + std::string(status.message()) +
                                                 "): the request's output is lost, send it again");

@@ -1,6 +1,7 @@
 // What of a submitted request never changes.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "berth/kv.h"
@@ -18,6 +19,7 @@ struct RequestFacts {
   std::vector<TokenId> prompt;
   KvDemand demand;
   EndRule end_rule;
+  std::int64_t required_tokens = 1;  // of each choice, before the deadline, as its class said when it was submitted
 };
 
 }  // namespace berth

@@ -30,7 +30,8 @@ void RequestOutput::AddPromptLogprob(const OutputRecord& record, std::span<const
   prompt_logprobs_.push_back(ToTokenLogprob(record, top));
 }
 
-bool RequestOutput::AddToken(const OutputRecord& record, std::span<const TopLogprob> top) {
+bool RequestOutput::AddToken(const OutputRecord& record, std::span<const TopLogprob> top, const TokenTimes& times,
+                             std::vector<TokenCame>* came) {
   Choice& choice = choices_.at(static_cast<std::size_t>(record.choice));
   if (choice.finished) return false;
   if (facts_->spec.output.echo_prompt && !std::exchange(choice.echoed, true)) {
@@ -40,24 +41,63 @@ bool RequestOutput::AddToken(const OutputRecord& record, std::span<const TopLogp
   TokenDelta delta{.index = record.choice, .text = {}, .token_ids = {record.token}, .logprobs = {}};
   if (facts_->spec.output.logprobs != kNoLogprobs) delta.logprobs.push_back(ToTokenLogprob(record, top));
   std::optional<Finished> finished = choice.stream.Append(record.token, &delta);
+  choice.finished = finished.has_value();
+  NoteProgress(times.drawn, &choice);
+  came->push_back(NoteToken(times.shown, &choice));
   sink_->OnEvent(std::move(delta));
   BERTH_CHECK_MSG(finished.has_value() || !record.ends_choice, "the engine ended a choice that no rule ends");
   if (!finished.has_value()) return false;
-  choice.finished = true;
   sink_->OnEvent(*std::move(finished));
   return !record.ends_choice;
+}
+
+TokenCame RequestOutput::NoteToken(TimePoint shown, Choice* choice) {
+  TokenCame came{.service_class = facts_->spec.service_class, .tenant = facts_->spec.tenant};
+  if (!std::exchange(has_token_, true)) {
+    came.kind = TokenCame::Kind::kFirstOfRequest;
+    came.after = shown - facts_->spec.arrival;
+  } else if (!choice->last_token.has_value()) {
+    came.kind = TokenCame::Kind::kFirstOfChoice;
+  } else {
+    came.after = shown - *choice->last_token;
+  }
+  choice->last_token = shown;
+  return came;
+}
+
+// An answer that has ended by a rule is sufficient, however short.
+void RequestOutput::NoteProgress(TimePoint drawn, Choice* choice) {
+  if (choice->sufficient || (!choice->finished && choice->stream.output_tokens() < facts_->required_tokens)) return;
+  choice->sufficient = true;
+  if (++sufficient_choices_ == std::ssize(choices_)) sufficient_at_ = drawn;
+}
+
+std::optional<bool> RequestOutput::MetDeadline(const RequestEnd& end) const {
+  if (facts_->spec.deadline == kNoDeadline) return std::nullopt;
+  if (sufficient_at_.has_value()) return *sufficient_at_ <= facts_->spec.deadline;
+  if (!end.refusal.has_value()) return false;
+  if (!end.let_in) return std::nullopt;
+  switch (OutcomeOf(end.refusal->reason, /*started=*/!choices_.empty())) {
+    case RequestOutcome::kRejected:   // let in for one plan
+    case RequestOutcome::kCancelled:  // nobody waited for it any more
+      return std::nullopt;
+    default:
+      return false;
+  }
 }
 
 void RequestOutput::End(RequestEnd* end) {
   std::int64_t output_tokens = 0;
   for (const Choice& choice : choices_) output_tokens += choice.stream.output_tokens();
   end->usage.output_tokens = output_tokens;
+  const std::optional<bool> met_deadline = MetDeadline(*end);
   if (end->refusal.has_value() && !AllFinished()) {
-    sink_->OnEvent(Failed{.refusal = *std::move(end->refusal), .usage = end->usage});
+    sink_->OnEvent(Failed{.refusal = *std::move(end->refusal), .usage = end->usage, .met_deadline = met_deadline});
     return;
   }
   FinishAtDeadline();
-  sink_->OnEvent(Completed{.usage = end->usage, .prompt_logprobs = std::move(prompt_logprobs_)});
+  sink_->OnEvent(
+      Completed{.usage = end->usage, .prompt_logprobs = std::move(prompt_logprobs_), .met_deadline = met_deadline});
 }
 
 bool RequestOutput::AllFinished() const {

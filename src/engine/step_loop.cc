@@ -28,8 +28,9 @@ StepLoop::StepLoop(const Options& options, const Policy& policy, Backend* backen
       pool_(backend->info().pool, static_cast<std::int32_t>(policy.classes.size())),
       admission_(backend->info().pool, policy),
       batch_(std::make_unique<OutputBatch>()) {
-  load_.classes.resize(policy.classes.size());
-  shared_.load->Write(load_);
+  TellLoad();
+  shared_.heartbeat->NoteProgressOfAll(policy.classes.size(), clock->Now());
+  shared_.heartbeat->Publish();
 }
 
 StepLoop::~StepLoop() = default;
@@ -37,6 +38,7 @@ StepLoop::~StepLoop() = default;
 void StepLoop::Run() {
   pthread_setname_np(pthread_self(), "berth-engine");
   backend_->NotifyWhenDone([inbox = shared_.inbox] { inbox->NoteStepDone(); });
+  shared_.heartbeat->StartTurn(clock_->Now());
   StepCostModel cost_model;
   const auto run = [this](const StepPlan& plan, StepResult* result) {
     absl::Status status = SubmitToBackend(plan);
@@ -48,9 +50,12 @@ void StepLoop::Run() {
     NoteFault(status);
   }
   scheduler_.emplace(&pool_, admission_.policy(), cost_model);
+  shared_.heartbeat->EndTurn();
   while (!mail_.stop || !live_.empty() || in_flight_ != InFlight::kNothing) {
     shared_.inbox->WaitAndTake(HowLongToWait(), &mail_);
+    shared_.heartbeat->StartTurn(clock_->Now());
     Turn();
+    shared_.heartbeat->EndTurn();
   }
 }
 
@@ -63,18 +68,25 @@ std::optional<Duration> StepLoop::HowLongToWait() const {
 
 void StepLoop::Turn() {
   done_steps_ += mail_.steps_done;
-  if (in_flight_ != InFlight::kNothing && done_steps_ == submitted_steps_) Collect();
+  if (in_flight_ != InFlight::kNothing && done_steps_ == submitted_steps_) {
+    idle_since_ = mail_.last_step_done;
+    Collect();
+  }
   const TimePoint now = clock_->Now();
   OpenMail(now);
   const bool had_none = in_flight_ == InFlight::kNothing;
   if (had_none) Advance(now);
+  const bool goes_on = in_flight_ == InFlight::kNothing && !live_.empty() && progressed_;
+  if (!goes_on) idle_since_.reset();
   Settle();
+  AnswerLiveQuestions(now);
   if (had_none && in_flight_ == InFlight::kStep) scheduler_->DraftStep();
 }
 
 void StepLoop::Collect() {
   const InFlight what = std::exchange(in_flight_, InFlight::kNothing);
   const absl::Status status = backend_->Await(&result_);
+  shared_.heartbeat->EndStep();
   if (what == InFlight::kProbe) {
     probe_.reset();
     if (status.ok()) faulted_ = false;
@@ -88,9 +100,10 @@ void StepLoop::Collect() {
   }
   faulted_ = false;
   const TimePoint now = clock_->Now();
+  batch_->drawn_at = now;
   ReportPromptLogprobs();
   const std::span<const DrawnToken> drawn = scheduler_->ApplyStep(result_);
-  ShareOutTime();
+  ShareOutTime(now);
   for (const DrawnToken& token : drawn) TakeToken(token, now);
   for (const StepsLeft& moved : scheduler_->moved_ends()) {
     if (live_.contains(moved.key)) admission_.SetEndStep(moved.key, admission_.plan_number() + 1 + moved.steps);
@@ -112,12 +125,26 @@ void StepLoop::ReportPromptLogprobs() {
   }
 }
 
-void StepLoop::ShareOutTime() {
-  for (const StepShare& part : scheduler_->shares()) {
-    UsageMeter& meter = live_.at(part.key)->meter;
-    meter.AddBusy(std::chrono::duration_cast<Duration>(part.share * result_.busy));
-    if (meter.preempted()) meter.SetRecomputedTokens(scheduler_->RecomputedTokens(part.key));
+void StepLoop::ShareOutTime(TimePoint now) {
+  const auto part_of_busy = [&](double share) { return std::chrono::duration_cast<Duration>(share * result_.busy); };
+  parts_.clear();
+  Duration left = result_.busy;
+  for (const StepShare& share : scheduler_->shares()) {
+    LiveRequest& request = *live_.at(share.key);
+    shared_.heartbeat->NoteProgress(Index(request.service_class()), now);
+    const bool is_last = parts_.size() + 1 == scheduler_->shares().size();
+    const Duration time = is_last ? left : std::min(left, part_of_busy(share.share));
+    left -= time;
+    request.meter.AddBusy(time);
+    if (request.meter.preempted()) request.meter.SetRecomputedTokens(scheduler_->RecomputedTokens(share.key));
+    parts_.push_back({.service_class = request.service_class(),
+                      .tenant = request.facts->spec.tenant,
+                      .phase = share.prefills ? StepPhase::kPrefill : StepPhase::kDecode,
+                      .time = time,
+                      .recompute_time = std::min(time, part_of_busy(share.recompute_share)),
+                      .recomputed_tokens = share.recomputed_tokens});
   }
+  ran_ = StepRan{.busy = result_.busy, .host_gap = host_gap_, .parts = parts_};
 }
 
 void StepLoop::TakeToken(const DrawnToken& drawn, TimePoint now) {
@@ -138,10 +165,10 @@ void StepLoop::TakeToken(const DrawnToken& drawn, TimePoint now) {
 }
 
 void StepLoop::Advance(TimePoint now) {
-  if (next_policy_.has_value()) AdoptPolicy(*std::exchange(next_policy_, std::nullopt));
+  if (next_policy_.has_value()) AdoptPolicy(*std::exchange(next_policy_, std::nullopt), now);
   ApplyStops(now);
   if (drain_until_.has_value() && now >= *drain_until_) {
-    for (const auto& [key, request] : live_) admission_.Cancel(key, RefusalReason::kDraining);
+    for (const auto& [key, request] : live_) admission_.Cancel(key, RefusalReason::kDrainTimeout);
   }
   if (live_.empty()) return ProbeIfDue();
 
@@ -152,6 +179,7 @@ void StepLoop::Advance(TimePoint now) {
     admission_.EndInfeasible(r.key, now + r.predicted, r.computed_tokens);
   }
   if (!step.empty()) Submit(step);
+  if (in_flight_ == InFlight::kStep) shared_.heartbeat->StartStep(now, scheduler_->PredictPlannedStep());
 
   // The step runs; everything from here on is off its way.
   progressed_ = !step.empty() || !scheduler_->hopeless().empty() || !plan.end.empty() || !plan.preempt.empty();
@@ -161,7 +189,9 @@ void StepLoop::Advance(TimePoint now) {
   }
   if (running_.empty() && in_flight_ == InFlight::kNothing) ProbeIfDue();
   retry_after_.clear();
-  for (ClassId c = 0; c < std::ssize(load_.classes); ++c) retry_after_.push_back(admission_.RetryAfter(c));
+  for (ClassId c = 0; c < std::ssize(admission_.policy().classes); ++c) {
+    retry_after_.push_back(admission_.RetryAfter(c));
+  }
 }
 
 absl::Status StepLoop::SubmitToBackend(const StepPlan& plan) {
@@ -175,6 +205,8 @@ void StepLoop::Submit(const StepPlan& step) {
   const absl::Status status = SubmitToBackend(step);
   if (status.ok()) {
     in_flight_ = InFlight::kStep;
+    host_gap_.reset();
+    if (idle_since_.has_value()) host_gap_ = RealTime::now() - *idle_since_;
     return;
   }
   NoteFault(status);
@@ -191,6 +223,7 @@ void StepLoop::ProbeIfDue() {
     return NoteFault(status);
   }
   in_flight_ = InFlight::kProbe;
+  shared_.heartbeat->StartStep(clock_->Now(), Duration::zero());
 }
 
 void StepLoop::NoteFault(const absl::Status& status) {
@@ -205,9 +238,9 @@ void StepLoop::Settle() {
   if (!changes_.empty() || !retry_after_.empty()) shared_.entrance->Apply(changes_, retry_after_);
   changes_.clear();
   retry_after_.clear();
-  load_.held_blocks = pool_.live_blocks();
-  load_.reserved_blocks = pool_.live_blocks() + pool_.unspent_blocks();
-  shared_.load->Write(load_);
+  TellStep();
+  TellLoad();
+  shared_.heartbeat->Publish();
   if (!batch_->empty()) batch_ = shared_.output->Post(std::move(batch_));
 }
 

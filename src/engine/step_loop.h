@@ -14,10 +14,13 @@
 #include "berth/admission.h"
 #include "berth/backend.h"
 #include "berth/clock.h"
+#include "berth/metrics.h"
 #include "berth/policy.h"
 #include "berth/step.h"
 #include "engine/entrance.h"
+#include "engine/heartbeat.h"
 #include "engine/inbox.h"
+#include "engine/live_list.h"
 #include "engine/live_request.h"
 #include "engine/load_board.h"
 #include "engine/output_batch.h"
@@ -40,6 +43,8 @@ class StepLoop {
     OutputStage* output = nullptr;
     LoadBoard* load = nullptr;
     PublishedLimits* limits = nullptr;
+    Heartbeat* heartbeat = nullptr;
+    MetricSink* metrics = nullptr;
   };
   struct Options {
     std::int32_t calibration_steps = 0;
@@ -70,14 +75,18 @@ class StepLoop {
   void Receive(std::unique_ptr<LiveRequest> request, TimePoint now);
   // All but the key.
   AdmissionRequest Ask(const GenerateSpec& spec, const KvDemand& demand) const;
-  void AdoptPolicy(const Policy& policy);
+  void AdoptPolicy(const Policy& policy, TimePoint now);
   void ApplyStops(TimePoint now);
   bool AllChoicesStopped(const LiveRequest& request) const;
+
+  // live_list.cc: what operators ask.
+  void AnswerLiveQuestions(TimePoint now);
+  LiveRow Describe(LiveTicket ticket, const LiveRequest& request, TimePoint now) const;
 
   // step_loop.cc: steps.
   void Collect();
   void ReportPromptLogprobs();
-  void ShareOutTime();
+  void ShareOutTime(TimePoint now);
   void TakeToken(const DrawnToken& drawn, TimePoint now);
   void Advance(TimePoint now);
   void Submit(const StepPlan& step);
@@ -92,11 +101,15 @@ class StepLoop {
   void EndByPlan(const AdmissionPlan::Ending& ending, TimePoint now);
   void EndChoice(LiveRequest* request, std::int32_t choice, TimePoint now);
   void End(LiveRequest* request, std::optional<Refusal> refusal, TimePoint now);
-  void SendEnd(LiveRequest* request, std::optional<Refusal> refusal, TimePoint now);
+  void SendEnd(LiveRequest* request, std::optional<Refusal> refusal, bool let_in, TimePoint now);
   void EnterRunning(LiveRequest* request);
   void LeaveRunning(LiveRequest* request);
   OutputRecord& AddRecord(OutputRecord::Kind kind, LiveRequest* request);
   void Settle();
+
+  // tell.cc: what the metrics hear. All of it once the next step is submitted.
+  void TellStep();
+  void TellLoad();
 
   const Options options_;
   Backend* const backend_;
@@ -133,8 +146,16 @@ class StepLoop {
   std::unique_ptr<OutputBatch> batch_;
   std::vector<Entrance::Change> changes_;
   std::vector<Duration> retry_after_;  // by class, after a plan
-  EngineLoad load_;
-  std::vector<BlockId> released_;  // scratch
+  LoadSnapshot load_;
+  std::vector<std::int64_t> wanted_tokens_;  // by class: scratch
+  std::vector<BlockId> released_;            // scratch
+
+  // For the metrics. Real time: a step's end is when the backend said so.
+  std::optional<RealTime::time_point> idle_since_;  // the backend's last step ended, and nothing had to be waited for
+  std::optional<Duration> host_gap_;                // before the step in flight
+  std::optional<StepRan> ran_;                      // a step that is not told yet
+  std::vector<StepPart> parts_;                     // its parts
+  std::int64_t told_failed_swaps_ = 0;
 };
 
 }  // namespace berth

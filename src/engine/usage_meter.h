@@ -28,6 +28,7 @@ class UsageMeter {
 
   bool has_token() const { return first_token_.has_value(); }
   bool preempted() const { return preemptions_ > 0; }
+  std::int64_t preemptions() const { return preemptions_; }
   Duration queue_time(TimePoint now) const { return start_.value_or(now) - arrival_; }
   // The bill, were the request to end at `end`; the output tokens are counted elsewhere.
   Usage At(TimePoint end) const;

@@ -13,8 +13,17 @@ constexpr std::size_t kMaxMergedTokens = 1024;
 
 }  // namespace
 
-Call::Call(const Clock* clock, const EventEncoder& encoder, CallNames names, CallTransport* transport)
-    : clock_(clock), encoder_(encoder), names_(std::move(names)), transport_(transport) {}
+Refusal SlowReaderRefusal() {
+  Refusal refusal;
+  refusal.reason = RefusalReason::kSlowReader;
+  refusal.message =
+      "the client left the oldest message of the stream unread for too long: read faster, or ask for less";
+  return refusal;
+}
+
+Call::Call(const Clock* clock, MetricSink* metrics, const EventEncoder& encoder, CallFacts facts,
+           CallTransport* transport)
+    : clock_(clock), encoder_(encoder), facts_(std::move(facts)), transport_(transport), metrics_(metrics) {}
 
 void Call::OnDone() {
   const std::lock_guard lock(mutex_);
@@ -25,37 +34,80 @@ std::function<void()> Call::AborterIfStuck(TimePoint now, Duration timeout) {
   const std::lock_guard lock(mutex_);
   if (done_ || aborted_ || !oldest_unwritten_ || now - *oldest_unwritten_ < timeout) return nullptr;
   aborted_ = true;
+  ended_aborted_ = !finish_called_;
   return transport_->SlowReaderAborter();
 }
 
-CallEnding Call::EndingOf(const Failed& failed) const {
-  CallEnding ending = RefusedEnding(failed.refusal, names_);
-  if (admitted_) AttachUsage(failed.usage, &ending);
-  return ending;
+RefusalReason Call::cancel_reason() {
+  const std::lock_guard lock(mutex_);
+  return aborted_ ? RefusalReason::kSlowReader : RefusalReason::kCancelledByClient;
 }
 
-CallEnding Call::EndingOf(const Completed& completed) {
+void Call::NoteLocked(const StreamEvent& event) {
+  if (std::holds_alternative<Admitted>(event)) {
+    admitted_ = true;
+  } else if (const auto* finished = std::get_if<Finished>(&event)) {
+    last_finish_ = finished->reason;
+  } else if (const auto* completed = std::get_if<Completed>(&event)) {
+    end_ = End{last_finish_, completed->usage, completed->met_deadline};
+  } else if (const auto* failed = std::get_if<Failed>(&event)) {
+    end_ = End{failed->refusal, failed->usage, failed->met_deadline};
+  }
+}
+
+CallEnding Call::EndingLocked() const {
   CallEnding ending;
-  AttachUsage(completed.usage, &ending);
+  if (ended_aborted_) {
+    ending = RefusedEnding(SlowReaderRefusal(), facts_.names);
+  } else if (const auto* refusal = std::get_if<Refusal>(&end_->reason)) {
+    ending = RefusedEnding(*refusal, facts_.names);
+  }
+  if (admitted_) AttachUsage(end_->usage, &ending);
   return ending;
 }
 
-UnaryCall::UnaryCall(const Clock* clock, const EventEncoder& encoder, CallNames names, CallTransport* transport)
-    : Call(clock, encoder, std::move(names), transport) {}
+void Call::TellEnd() {
+  RequestEnded told;
+  told.request_id = facts_.names.request_id;
+  told.trace_id = facts_.names.trace_id;
+  told.service_class = facts_.service_class;
+  told.tenant = facts_.tenant;
+  told.choices = facts_.choices;
+  told.total_time = clock_->Now() - facts_.arrival;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_aborted_) {
+      told.reason = RefusalReason::kSlowReader;
+    } else if (const auto* refusal = std::get_if<Refusal>(&end_->reason)) {
+      told.reason = refusal->reason;
+    } else {
+      told.reason = std::get<FinishReason>(end_->reason);
+    }
+    told.started = admitted_;
+    told.usage = end_->usage;
+    told.met_deadline = end_->met_deadline;
+  }
+  metrics_->OnEnd(told);
+}
+
+UnaryCall::UnaryCall(const Clock* clock, MetricSink* metrics, const EventEncoder& encoder, CallFacts facts,
+                     CallTransport* transport)
+    : Call(clock, metrics, encoder, std::move(facts), transport) {}
 
 void UnaryCall::OnEvent(StreamEvent event) {
-  if (std::holds_alternative<Admitted>(event)) {
+  {
     const std::lock_guard lock(mutex_);
-    admitted_ = true;
-  } else if (const auto* delta = std::get_if<TokenDelta>(&event)) {
+    NoteLocked(event);
+  }
+  if (const auto* delta = std::get_if<TokenDelta>(&event)) {
     encoder_.Append(*delta, ChoiceAt(delta->index));
   } else if (const auto* finished = std::get_if<Finished>(&event)) {
     encoder_.Encode(*finished, ChoiceAt(finished->index));
   } else if (const auto* completed = std::get_if<Completed>(&event)) {
     encoder_.Encode(*completed, &response_);
-    Finish(EndingOf(*completed));
-  } else if (const auto* failed = std::get_if<Failed>(&event)) {
-    Finish(EndingOf(*failed));
+    Finish();
+  } else if (std::holds_alternative<Failed>(event)) {
+    Finish();
   }
 }
 
@@ -64,37 +116,41 @@ v1::Choice* UnaryCall::ChoiceAt(std::int32_t index) {
   return response_.mutable_choices(index);
 }
 
-void UnaryCall::Finish(const CallEnding& ending) {
+void UnaryCall::Finish() {
+  CallEnding ending;
   {
     const std::lock_guard lock(mutex_);
     BERTH_CHECK(!finish_called_);
     finish_called_ = true;
     oldest_unwritten_ = clock_->Now();
+    ending = EndingLocked();
   }
-  response_.set_request_id(names_.request_id);
+  response_.set_request_id(facts_.names.request_id);
+  TellEnd();
   transport_->Finish(ending.status.ok() ? &response_ : nullptr, ending);
 }
 
-StreamCall::StreamCall(const Clock* clock, const EventEncoder& encoder, CallNames names, CallTransport* transport)
-    : Call(clock, encoder, std::move(names), transport) {}
+StreamCall::StreamCall(const Clock* clock, MetricSink* metrics, const EventEncoder& encoder, CallFacts facts,
+                       CallTransport* transport)
+    : Call(clock, metrics, encoder, std::move(facts), transport) {}
 
 void StreamCall::OnEvent(StreamEvent event) {
   {
     const std::lock_guard lock(mutex_);
-    BERTH_CHECK_MSG(!ending_, "an event after the last one");
+    BERTH_CHECK_MSG(!ended_, "an event after the last one");
+    NoteLocked(event);
     Enqueue(std::move(event));
   }
   Pump();
 }
 
 void StreamCall::Enqueue(StreamEvent&& event) {
-  if (const auto* failed = std::get_if<Failed>(&event)) {
-    ending_ = EndingOf(*failed);
+  if (std::holds_alternative<Failed>(event)) {
+    ended_ = true;
   } else if (const auto* completed = std::get_if<Completed>(&event)) {
-    ending_ = EndingOf(*completed);
+    ended_ = true;
     if (!broken_) encoder_.Encode(*completed, NewPending().message.mutable_completed());
   } else if (const auto* admitted = std::get_if<Admitted>(&event)) {
-    admitted_ = true;
     if (!broken_) encoder_.Encode(*admitted, NewPending().message.mutable_admitted());
   } else if (const auto* finished = std::get_if<Finished>(&event)) {
     if (!broken_) encoder_.Encode(*finished, NewPending().message.mutable_finished());
@@ -139,12 +195,12 @@ void StreamCall::OnCancel() {
 
 void StreamCall::Pump() {
   const google::protobuf::Message* message = nullptr;
-  const CallEnding* finish_with = nullptr;  // stays as it is: nothing follows the last event
+  std::optional<CallEnding> finish_with;
   {
     const std::lock_guard lock(mutex_);
     if (writing_ || finish_called_) return;
     if (broken_) pending_.clear();
-    if (pending_.empty() && !ending_) {
+    if (pending_.empty() && !ended_) {
       oldest_unwritten_.reset();
       return;
     }
@@ -154,16 +210,17 @@ void StreamCall::Pump() {
       message = &current_.message;
     }
     // The last message travels with the status.
-    if (ending_ && pending_.empty()) {
+    if (ended_ && pending_.empty()) {
       finish_called_ = true;
-      finish_with = &*ending_;
+      finish_with = EndingLocked();
       oldest_unwritten_ = message != nullptr ? current_.since : clock_->Now();
     } else {
       writing_ = true;
       oldest_unwritten_ = current_.since;
     }
   }
-  if (finish_with != nullptr) {
+  if (finish_with.has_value()) {
+    TellEnd();
     transport_->Finish(message, *finish_with);
   } else {
     transport_->Write(*message);

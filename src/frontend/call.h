@@ -13,9 +13,11 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <variant>
 
 #include "berth/clock.h"
 #include "berth/event.h"
+#include "berth/metrics.h"
 #include "berth/v1/inference.pb.h"
 #include "frontend/encode.h"
 #include "frontend/refusal_status.h"
@@ -36,13 +38,31 @@ class CallTransport {
   virtual std::function<void()> SlowReaderAborter() = 0;
 };
 
+// What the metrics and the log learn of a call beside its end. What was not known when it was refused stays as it is.
+struct CallFacts {
+  CallNames names;
+  ClassId service_class = kNoClass;
+  TenantId tenant = kNoTenant;
+  std::int32_t choices = 1;
+  TimePoint arrival{};
+};
+
+// What a slow reader is told.
+Refusal SlowReaderRefusal();
+
 // Thread-safe, as are the classes below. Events come in from one thread at a time.
+//
+// Every call is told to the metrics once, by its last event, just before the transport's Finish: whoever sees the
+// status finds it counted. One that was aborted counts as a slow reader's.
 class Call : public EventSink {
  public:
   virtual void OnWriteDone(bool ok) = 0;
   // The peer is gone: what is pending is dropped. The engine is told by Submission::Cancel, and its Failed ends the
   // call.
   virtual void OnCancel() = 0;
+
+  // Why the peer is gone: it hung up, or it was hung up on as a slow reader.
+  RefusalReason cancel_reason();
 
   // The transport's last word: it is not used again.
   void OnDone();
@@ -52,40 +72,55 @@ class Call : public EventSink {
   std::function<void()> AborterIfStuck(TimePoint now, Duration timeout);
 
  protected:
-  Call(const Clock* clock, const EventEncoder& encoder, CallNames names, CallTransport* transport);
+  // `clock`, `metrics` and `transport` must outlive the call.
+  Call(const Clock* clock, MetricSink* metrics, const EventEncoder& encoder, CallFacts facts, CallTransport* transport);
 
-  // The ending a terminal event stands for; usage goes along once the request was admitted.
-  CallEnding EndingOf(const Failed& failed) const;
-  static CallEnding EndingOf(const Completed& completed);
+  // What an event says about how the request ends.
+  void NoteLocked(const StreamEvent& event);
+  // The last event was noted: how the call ends. Usage goes along once the request was admitted.
+  CallEnding EndingLocked() const;
+  // Nobody else touches the call's end any more: tells it to the metrics.
+  void TellEnd();
 
   const Clock* const clock_;
   const EventEncoder encoder_;
-  const CallNames names_;
+  const CallFacts facts_;
   CallTransport* const transport_;
 
   std::mutex mutex_;
   // Guarded by mutex_.
-  bool admitted_ = false;
   bool finish_called_ = false;
   std::optional<TimePoint> oldest_unwritten_;
 
  private:
+  struct End {
+    std::variant<FinishReason, Refusal> reason;
+    Usage usage;
+    std::optional<bool> met_deadline;
+  };
+
+  MetricSink* const metrics_;
   // Guarded by mutex_.
+  bool admitted_ = false;
+  FinishReason last_finish_ = FinishReason::kLength;
+  std::optional<End> end_;
   bool done_ = false;
   bool aborted_ = false;
+  bool ended_aborted_ = false;  // aborted before Finish
 };
 
 // Gathers the events and answers once.
 class UnaryCall final : public Call {
  public:
-  UnaryCall(const Clock* clock, const EventEncoder& encoder, CallNames names, CallTransport* transport);
+  UnaryCall(const Clock* clock, MetricSink* metrics, const EventEncoder& encoder, CallFacts facts,
+            CallTransport* transport);
   void OnEvent(StreamEvent event) override;
   void OnWriteDone(bool) override {}  // never asked for
   void OnCancel() override {}
 
  private:
   v1::Choice* ChoiceAt(std::int32_t index);
-  void Finish(const CallEnding& ending);
+  void Finish();
 
   v1::GenerateResponse response_;  // touched by the thread that brings events
 };
@@ -93,7 +128,8 @@ class UnaryCall final : public Call {
 // Sends the events as they come; what piles up behind a write in flight is merged.
 class StreamCall final : public Call {
  public:
-  StreamCall(const Clock* clock, const EventEncoder& encoder, CallNames names, CallTransport* transport);
+  StreamCall(const Clock* clock, MetricSink* metrics, const EventEncoder& encoder, CallFacts facts,
+             CallTransport* transport);
   void OnEvent(StreamEvent event) override;
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -116,7 +152,7 @@ class StreamCall final : public Call {
   Pending current_;
   bool writing_ = false;
   bool broken_ = false;  // nothing more gets through
-  std::optional<CallEnding> ending_;
+  bool ended_ = false;   // the last event is there
 };
 
 }  // namespace berth

@@ -44,12 +44,15 @@ std::optional<Refusal> CheckBounds(const char* field, T value, const Bounds<T>& 
                                      bounds.min, " and at most ", bounds.max));
 }
 
-std::uint64_t Random64(std::random_device& device) {
-  return (static_cast<std::uint64_t>(device()) << 32U) | static_cast<std::uint64_t>(device());
-}
-
-bool IsPrintableAscii(const std::string& text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c <= 0x7E; });
+// For names and seeds, not for secrets. A random_device for each request would be most of what a refusal costs: it asks
+// the processor what it can do, which traps on virtual machines.
+std::uint64_t Random64() {
+  thread_local std::mt19937_64 random = [] {
+    std::random_device device;
+    std::seed_seq seed{device(), device(), device(), device()};
+    return std::mt19937_64(seed);
+  }();
+  return random();
 }
 
 // Longer than anyone waits, and far from overflowing nanoseconds.
@@ -66,9 +69,7 @@ Codec::Codec(const RequestLimits& limits, std::string model_name, std::int32_t m
 
 std::string Codec::ResolveRequestId(const v1::GenerateRequest& request) const {
   if (!request.request_id().empty() && !CheckRequestId(request.request_id())) return request.request_id();
-  std::random_device device;
-  return absl::StrCat("berth-", absl::Hex(Random64(device), absl::kZeroPad16),
-                      absl::Hex(Random64(device), absl::kZeroPad16));
+  return absl::StrCat("berth-", absl::Hex(Random64(), absl::kZeroPad16), absl::Hex(Random64(), absl::kZeroPad16));
 }
 
 std::variant<GenerateSpec, Refusal> Codec::Decode(v1::GenerateRequest&& request, std::string request_id,
@@ -87,7 +88,10 @@ std::variant<GenerateSpec, Refusal> Codec::Decode(v1::GenerateRequest&& request,
     BERTH_RETURN_IF_REFUSED(DecodeOutput(request.output(), &spec.output));
     BERTH_RETURN_IF_REFUSED(CheckModel(request.model()));
     BERTH_RETURN_IF_REFUSED(DecodeClass(request.service_class(), context, &spec));
-    return ApplyClass(context.policy->classes[static_cast<std::size_t>(spec.service_class)], &spec);
+    const ClassPolicy& service_class = context.policy->classes[static_cast<std::size_t>(spec.service_class)];
+    std::optional<Refusal> refused = ApplyClass(service_class, &spec);
+    if (refused) refused->service_class = service_class.name;
+    return refused;
   };
   if (std::optional<Refusal> refused = decode()) return *std::move(refused);
   return spec;
@@ -127,9 +131,9 @@ std::optional<Refusal> Codec::DecodeClass(std::string_view field, const CallCont
   Refusal refusal;
   refusal.reason = RefusalReason::kClassNotAllowed;
   refusal.field = "service_class";
-  refusal.message =
-      absl::StrCat("tenant '", context.caller.tenant_name, "' may not use class '",
-                   policy.classes[static_cast<std::size_t>(spec->service_class)].name, "': use another class");
+  refusal.service_class = policy.classes[static_cast<std::size_t>(spec->service_class)].name;
+  refusal.message = absl::StrCat("tenant '", context.caller.tenant_name, "' may not use class '", refusal.service_class,
+                                 "': use another class");
   return refusal;
 }
 
@@ -272,8 +276,7 @@ std::optional<Refusal> Codec::DecodeSampling(const v1::Sampling& in, const Polic
   if (in.has_seed()) {
     out->seed = in.seed();
   } else {
-    std::random_device device;
-    out->seed = Random64(device);
+    out->seed = Random64();
   }
   return std::nullopt;
 }

@@ -11,9 +11,12 @@ namespace berth {
 namespace {
 
 constexpr std::string_view kBearer = "Bearer ";
-constexpr char kOther[] = "other";
+constexpr std::size_t kMaxTenantNameBytes = 128;
+constexpr char kOther[] = "other";  // where a policy has spare places, the tenant of all who get none
 
 std::size_t Index(TenantId tenant) { return static_cast<std::size_t>(tenant); }
+
+bool IsTenantName(std::string_view name) { return name.size() <= kMaxTenantNameBytes && IsPrintableAscii(name); }
 
 Refusal Unauthenticated(RefusalReason reason, std::string message) {
   Refusal refusal;
@@ -223,8 +226,8 @@ std::optional<Refusal> Callers::ResolveTenant(std::span<const TenantClaim> claim
       Refusal refusal;
       refusal.reason = RefusalReason::kTenantMismatch;
       refusal.message =
-          absl::StrCat(claim.source, " names tenant '", std::string(CutAtCharacter(claim.name, 128)),
-                       "', but the call's credential speaks for '", caller->tenant_name, "': leave the name out");
+          absl::StrCat(claim.source, " names ", IsTenantName(claim.name) ? std::string(claim.name) : "another tenant",
+                       ", but the call's credential speaks for ", caller->tenant_name, ": leave the name out");
       refusal.field = claim.source;
       return refusal;
     }
@@ -235,7 +238,8 @@ std::optional<Refusal> Callers::ResolveTenant(std::span<const TenantClaim> claim
   if (!IsTenantName(claim->name)) {
     Refusal refusal;
     refusal.reason = RefusalReason::kInvalidRequest;
-    refusal.message = absl::StrCat(claim->source, " ", kTenantNameRule);
+    refusal.message = absl::StrCat(claim->source, " is no tenant's name: at most ", kMaxTenantNameBytes,
+                                   " printable ASCII characters are taken");
     refusal.field = claim->source;
     return refusal;
   }

@@ -3,6 +3,7 @@
 #include <grpc/grpc.h>
 #include <grpc/grpc_security_constants.h>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <memory>
@@ -13,14 +14,13 @@
 #include <vector>
 
 #include "base/check.h"
+#include "frontend/call_metadata.h"
 #include "frontend/load_report.h"
 #include "frontend/lookups.h"
+#include "frontend/rpc_methods.h"
 
 namespace berth {
 namespace {
-
-constexpr char kSlowReaderMessage[] =
-    "the client left the oldest message of the stream unread for too long: read faster, or ask for less (SLOW_READER)";
 
 bool Parse(const grpc::ByteBuffer& bytes, google::protobuf::Message* message) {
   // Deserialize empties the buffer it is given, and this one is gRPC's.
@@ -47,7 +47,7 @@ grpc::ByteBuffer Serialize(const google::protobuf::Message& message) {
 
 // Of the calls that balancers steer.
 void AddLoadReport(const Engine& engine, grpc::CallbackServerContext* context) {
-  context->AddTrailingMetadata(kLoadReportTrailer, LoadReportOf(LoadOf(engine)).SerializeAsString());
+  context->AddTrailingMetadata(kLoadReportTrailer, LoadReportOf(engine.load()).SerializeAsString());
 }
 
 void AddTrailers(const CallEnding& ending, grpc::CallbackServerContext* context) {
@@ -74,31 +74,14 @@ std::string_view TenantField(const v1::GenerateRequest& request) { return reques
 std::string_view TenantField(const v1::EstimateDemandRequest& request) { return request.request().tenant(); }
 std::string_view TenantField(const google::protobuf::Message&) { return {}; }
 
-std::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
-
-// The views live as long as the context.
-CallHeaders HeadersOf(const grpc::CallbackServerContext& context) {
-  std::vector<MetadataEntry> metadata;
-  metadata.reserve(context.client_metadata().size());
-  for (const auto& [key, value] : context.client_metadata()) metadata.emplace_back(View(key), View(value));
-  CallHeaders headers = ReadCallHeaders(metadata);
-  const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
-  if (peer == nullptr) return headers;
-  for (const char* const property : {GRPC_X509_SUBJECT_PROPERTY_NAME, GRPC_PEER_URI_PROPERTY_NAME}) {
-    for (const grpc::string_ref& value : peer->FindPropertyValues(property)) {
-      headers.credentials.subjects.push_back(View(value));
-    }
-  }
-  return headers;
-}
-
 // What both reactors of Generate do. Made by the handler, freed by OnDone, which gRPC calls when Finish is through and
 // no other reaction runs.
 template <typename Base>
 class GenerateReactor : public Base, public CallTransport {
  public:
-  GenerateReactor(grpc::CallbackServerContext* context, const Engine* engine, CallRegistry* registry)
-      : context_(context), engine_(engine), registry_(registry) {}
+  GenerateReactor(grpc::CallbackServerContext* context, const Engine* engine, CallRegistry* registry,
+                  const RpcTimer& timer)
+      : context_(context), engine_(engine), registry_(registry), timer_(timer) {}
 
   grpc::CallbackServerContext* context() const { return context_; }
 
@@ -125,19 +108,23 @@ class GenerateReactor : public Base, public CallTransport {
     grpc_call_ref(call);
     // Written past what is stuck, as trailers cannot be: the client sees this status.
     return [call] {
-      grpc_call_cancel_with_status(call, GRPC_STATUS_RESOURCE_EXHAUSTED, kSlowReaderMessage, nullptr);
+      const Refusal refusal = SlowReaderRefusal();
+      const std::string message = refusal.message + " (" + RefusalReasonName(refusal.reason) + ")";
+      const auto status = static_cast<grpc_status_code>(StatusCodeOf(refusal.reason));
+      grpc_call_cancel_with_status(call, status, message.c_str(), nullptr);
       grpc_call_unref(call);
     };
   }
 
  protected:
   void CancelSubmission() {
-    if (submission_) submission_->Cancel();
+    if (submission_) submission_->Cancel(call_->cancel_reason());
   }
 
   grpc::CallbackServerContext* const context_;
   const Engine* const engine_;
   CallRegistry* const registry_;
+  const RpcTimer timer_;
   std::shared_ptr<Call> call_;
   std::shared_ptr<Submission> submission_;  // null where the codec refused
 };
@@ -145,11 +132,12 @@ class GenerateReactor : public Base, public CallTransport {
 class UnaryReactor final : public GenerateReactor<grpc::ServerUnaryReactor> {
  public:
   UnaryReactor(grpc::CallbackServerContext* context, const Engine* engine, CallRegistry* registry,
-               grpc::ByteBuffer* response)
-      : GenerateReactor(context, engine, registry), response_(response) {}
+               const RpcTimer& timer, grpc::ByteBuffer* response)
+      : GenerateReactor(context, engine, registry, timer), response_(response) {}
 
   void Write(const google::protobuf::Message&) override { BERTH_CHECK_MSG(false, "a unary call has one message"); }
   void Finish(const google::protobuf::Message* last, const CallEnding& ending) override {
+    timer_.End(ending.status.error_code());
     AddLoadReport(*engine_, context_);
     FinishUnary(last, ending, context_, response_, this);
   }
@@ -172,6 +160,7 @@ class StreamReactor final : public GenerateReactor<grpc::ServerWriteReactor<grpc
     StartWrite(&message_);
   }
   void Finish(const google::protobuf::Message* last, const CallEnding& ending) override {
+    timer_.End(ending.status.error_code());
     AddLoadReport(*engine_, context_);
     AddTrailers(ending, context_);
     if (last == nullptr) return ServerWriteReactor::Finish(ending.status);
@@ -183,10 +172,34 @@ class StreamReactor final : public GenerateReactor<grpc::ServerWriteReactor<grpc
   grpc::ByteBuffer message_;
 };
 
+template <typename Named>
+std::int32_t IndexOf(const std::string& name, const std::vector<Named>& among, std::int32_t otherwise) {
+  const auto found = std::find_if(among.begin(), among.end(), [&](const Named& each) { return each.name == name; });
+  return found == among.end() ? otherwise : static_cast<std::int32_t>(found - among.begin());
+}
+
+// Whom the request is about as far as its own words go, since what is refused is counted too.
+CallFacts FactsOf(const v1::GenerateRequest& request, const std::string& request_id, const CallContext& context) {
+  CallFacts facts;
+  facts.names.request_id = request_id;
+  facts.arrival = context.arrival;
+  const Policy& policy = *context.policy;
+  const std::string& service_class = request.service_class();
+  facts.names.tenant = context.caller.tenant_name;
+  facts.names.trace_id = context.headers.trace_id;
+  facts.service_class = service_class.empty() ? policy.default_class : IndexOf(service_class, policy.classes, kNoClass);
+  facts.tenant = context.caller.tenant;
+  return facts;
+}
+
 }  // namespace
 
 InferenceService::InferenceService(const FrontendParts& parts, const FrontendOptions& options, CallRegistry* registry)
     : parts_(parts), options_(options), registry_(registry) {}
+
+RpcTimer InferenceService::StartTimer(const char* method) const {
+  return {RpcMethodOf(std::string(v1::Inference::service_full_name()) + "/" + method), parts_.metrics, parts_.clock};
+}
 
 std::optional<Refusal> InferenceService::Receive(const grpc::CallbackServerContext& context, CallContext* call) const {
   call->arrival = parts_.clock->Now();
@@ -219,6 +232,7 @@ void InferenceService::StartGenerate(const grpc::ByteBuffer& bytes, Reactor* rea
   if (!refused) refused = ParseAndResolve(bytes, &request, &context);
   context.deadline = DeadlineOf(*reactor->context(), context.arrival);
   std::string request_id = parts_.codec->ResolveRequestId(request);
+  CallFacts facts = FactsOf(request, request_id, context);
   std::variant<GenerateSpec, Refusal> decoded;
   if (refused) {
     decoded = *std::move(refused);
@@ -227,15 +241,15 @@ void InferenceService::StartGenerate(const grpc::ByteBuffer& bytes, Reactor* rea
   }
 
   auto* spec = std::get_if<GenerateSpec>(&decoded);
-  CallNames names;
-  names.request_id = std::move(request_id);
   if (spec != nullptr) {
-    names.service_class = context.policy->classes[static_cast<std::size_t>(spec->service_class)].name;
-    names.tenant = context.caller.tenant_name;
-    names.trace_id = spec->trace_id;
+    facts.names.service_class = context.policy->classes[static_cast<std::size_t>(spec->service_class)].name;
+    facts.service_class = spec->service_class;
+    facts.tenant = spec->tenant;
+    facts.choices = spec->sampling.n;
   }
-  const EventEncoder encoder(parts_.tokenizer, spec != nullptr ? spec->output : OutputSpec(), names.service_class);
-  auto call = std::make_shared<CallType>(parts_.clock, encoder, std::move(names), reactor);
+  const EventEncoder encoder(parts_.tokenizer, spec != nullptr ? spec->output : OutputSpec(),
+                             facts.names.service_class);
+  auto call = std::make_shared<CallType>(parts_.clock, parts_.metrics, encoder, std::move(facts), reactor);
   reactor->SetCall(call);
   if (spec == nullptr) return call->OnEvent(Failed{std::move(std::get<Refusal>(decoded)), {}});
   reactor->SetSubmission(Submission::Start(parts_, std::move(*spec), context.headers.is_retry, call));
@@ -243,24 +257,26 @@ void InferenceService::StartGenerate(const grpc::ByteBuffer& bytes, Reactor* rea
 
 grpc::ServerUnaryReactor* InferenceService::Generate(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  auto* reactor = new UnaryReactor(context, parts_.engine, registry_, response);
+  auto* reactor = new UnaryReactor(context, parts_.engine, registry_, StartTimer("Generate"), response);
   StartGenerate<UnaryCall>(*request, reactor);
   return reactor;
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::GenerateStream(grpc::CallbackServerContext* context,
                                                                              const grpc::ByteBuffer* request) {
-  auto* reactor = new StreamReactor(context, parts_.engine, registry_);
+  auto* reactor = new StreamReactor(context, parts_.engine, registry_, StartTimer("GenerateStream"));
   StartGenerate<StreamCall>(*request, reactor);
   return reactor;
 }
 
 template <typename Request, typename Handle>
-grpc::ServerUnaryReactor* InferenceService::RunOnPool(grpc::CallbackServerContext* context,
+grpc::ServerUnaryReactor* InferenceService::RunOnPool(const char* method, grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response,
                                                       Handle handle) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  const auto finish = [context, response, reactor](const google::protobuf::Message* message, const CallEnding& ending) {
+  const auto finish = [context, response, reactor, timer = StartTimer(method)](const google::protobuf::Message* message,
+                                                                               const CallEnding& ending) {
+    timer.End(ending.status.error_code());
     FinishUnary(message, ending, context, response, reactor);
   };
   // These calls have no id of their own; a refusal has one all the same, for the log.
@@ -293,32 +309,33 @@ grpc::ServerUnaryReactor* InferenceService::RunOnPool(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* InferenceService::EstimateDemand(grpc::CallbackServerContext* context,
                                                            const grpc::ByteBuffer* request,
                                                            grpc::ByteBuffer* response) {
-  return RunOnPool<v1::EstimateDemandRequest>(
-      context, *request, response, [this](v1::EstimateDemandRequest&& message, const CallContext& call) {
-        return berth::EstimateDemand(parts_, options_.model, std::move(message), call);
-      });
+  return RunOnPool<v1::EstimateDemandRequest>("EstimateDemand", context, *request, response,
+                                              [this](v1::EstimateDemandRequest&& message, const CallContext& call) {
+                                                return berth::EstimateDemand(parts_, options_.model, std::move(message),
+                                                                             call);
+                                              });
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
   return RunOnPool<v1::TokenizeRequest>(
-      context, *request, response,
+      "Tokenize", context, *request, response,
       [this](const v1::TokenizeRequest& message, const CallContext&) { return berth::Tokenize(parts_, message); });
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
   return RunOnPool<v1::DetokenizeRequest>(
-      context, *request, response,
+      "Detokenize", context, *request, response,
       [this](const v1::DetokenizeRequest& message, const CallContext&) { return berth::Detokenize(parts_, message); });
 }
 
 grpc::ServerUnaryReactor* InferenceService::GetModelInfo(grpc::CallbackServerContext* context,
                                                          const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  return RunOnPool<v1::GetModelInfoRequest>(
-      context, *request, response, [this](const v1::GetModelInfoRequest& message, const CallContext& call) {
-        return berth::GetModelInfo(parts_, options_, call.caller.tenant, message);
-      });
+  return RunOnPool<v1::GetModelInfoRequest>("GetModelInfo", context, *request, response,
+                                            [this](const v1::GetModelInfoRequest& message, const CallContext& call) {
+                                              return berth::GetModelInfo(parts_, options_, call.caller.tenant, message);
+                                            });
 }
 
 }  // namespace berth

@@ -10,6 +10,7 @@
 #include "berth/v1/inference.grpc.pb.h"
 #include "frontend/call_registry.h"
 #include "frontend/codec.h"
+#include "frontend/rpc_timer.h"
 #include "frontend/server.h"
 #include "frontend/submission.h"
 
@@ -44,13 +45,15 @@ class InferenceService final : public RawMethods<v1::Inference::Service> {
                                          grpc::ByteBuffer* response) override;
 
  private:
+  // A call of this method begins.
+  RpcTimer StartTimer(const char* method) const;
   template <typename CallType, typename Reactor>
   void StartGenerate(const grpc::ByteBuffer& request, Reactor* reactor);
   // Parses, then answers with what `handle(Request, CallContext) -> std::variant<Response, Refusal>` makes of it on the
   // tokenizer pool.
   template <typename Request, typename Handle>
-  grpc::ServerUnaryReactor* RunOnPool(grpc::CallbackServerContext* context, const grpc::ByteBuffer& request,
-                                      grpc::ByteBuffer* response, Handle handle);
+  grpc::ServerUnaryReactor* RunOnPool(const char* method, grpc::CallbackServerContext* context,
+                                      const grpc::ByteBuffer& request, grpc::ByteBuffer* response, Handle handle);
   // What is checked of every call before its message is looked into: the server's state, the caller; then, once the
   // message is parsed, for which tenant it is.
   std::optional<Refusal> Receive(const grpc::CallbackServerContext& context, CallContext* call) const;

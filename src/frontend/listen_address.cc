@@ -108,6 +108,11 @@ absl::Status CheckUnix(const std::string& address) {
     if (::connect(socket.fd(), raw, sizeof(name)) == 0) {
       return CannotListen(address, "another process serves it; stop that one or choose another path");
     }
+    // A socket that is another user's, or has a full backlog, may well be served.
+    if (errno != ECONNREFUSED && errno != ENOENT && errno != ENOTSOCK && errno != EPROTOTYPE) {
+      return CannotListen(address,
+                          std::string("whether another process serves it cannot be told: ") + std::strerror(errno));
+    }
   }
   const Socket socket(AF_UNIX);
   if (::bind(socket.fd(), raw, sizeof(name)) == 0) {

@@ -12,13 +12,4 @@ inline constexpr char kLoadReportTrailer[] = "endpoint-load-metrics-bin";
 
 xds::data::orca::v3::OrcaLoadReport LoadReportOf(const LoadSnapshot& load);
 
-// TEMPORARY until Engine::load() is a LoadSnapshot.
-inline LoadSnapshot LoadOf(const Engine& engine) {
-  const EngineLoad load = engine.load();
-  LoadSnapshot snapshot;
-  snapshot.held_blocks = load.held_blocks;
-  snapshot.unspent_blocks = load.reserved_blocks - load.held_blocks;
-  return snapshot;
-}
-
 }  // namespace berth

@@ -3,18 +3,20 @@
 #include <google/protobuf/stubs/logging.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <pthread.h>
 
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
+#include "absl/synchronization/mutex.h"
 #include "frontend/call_registry.h"
 #include "frontend/codec.h"
+#include "frontend/health_service.h"
 #include "frontend/inference_service.h"
 #include "frontend/listen_address.h"
 #include "frontend/load_report.h"
@@ -39,6 +41,8 @@ constexpr int kHandshakeTimeoutMs = 20'000;
 // How long the last messages may take to leave after everything has ended.
 constexpr Duration kFlushTime = std::chrono::seconds(1);
 constexpr auto kCloseTime = std::chrono::milliseconds(200);
+// How long the step in flight may take to end once the time of a drain is over.
+constexpr Duration kLastStepTime = std::chrono::seconds(10);
 constexpr Duration kHousekeepingInterval = std::chrono::milliseconds(100);
 
 class GrpcServerImpl final : public GrpcServer {
@@ -50,8 +54,9 @@ class GrpcServerImpl final : public GrpcServer {
         codec_(options.limits, options.model.name, options.model.max_context_tokens, tokenizer),
         pool_(kTokenizerThreads, kMaxWaitingLookups),
         callers_(options.identity, *engine->policy(), options.on_tenants),
-        service_({engine, tokenizer, clock, &codec_, &pool_, &callers_}, options, &registry_),
-        load_reports_([engine] { return LoadOf(*engine); }) {}
+        health_(engine, clock),
+        service_({engine, tokenizer, clock, &codec_, &pool_, &callers_, options.metrics}, options, &registry_),
+        load_reports_([engine] { return engine->load(); }) {}
 
   ~GrpcServerImpl() override {
     if (server_ != nullptr) Shutdown(Duration::zero());
@@ -61,13 +66,17 @@ class GrpcServerImpl final : public GrpcServer {
     if (absl::Status listen = CheckListenAddress(options_.listen_address); !listen.ok()) return listen;
     // Protobuf would log every string that is not UTF-8: a client could fill the log. It gets a refusal instead.
     google::protobuf::SetLogHandler(nullptr);
-    grpc::EnableDefaultHealthCheckService(true);
+    // Debian builds Abseil for developers: at each of gRPC's locks it looks for a cycle in the order in which locks
+    // were ever taken, under one lock of its own, and ends the process where it finds one.
+    absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     int port = 0;
     grpc::ServerBuilder builder;
     builder.AddListeningPort(options_.listen_address, ListenerCredentials(), &port);
     builder.RegisterService(&service_);
+    builder.RegisterService(&health_service_);
     builder.RegisterService(&load_reports_);
+    PublishHealth();
     Limit(options_.connections, &builder);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
@@ -81,8 +90,6 @@ class GrpcServerImpl final : public GrpcServer {
                                            ": gRPC could not bind it (GRPC_VERBOSITY=debug tells more)");
     }
     address_ = WithPort(options_.listen_address, port);
-    server_->GetHealthCheckService()->SetServingStatus("liveness", true);
-    UpdateHealth(engine_->serving());
     housekeeper_ = std::thread([this] { KeepHouse(); });
     return absl::OkStatus();
   }
@@ -93,18 +100,21 @@ class GrpcServerImpl final : public GrpcServer {
     if (tls_ != nullptr) tls_->Set(tls);
   }
 
-  void Shutdown(Duration timeout) override {
+  const HealthMonitor& health() const override { return health_; }
+
+  void StartDraining() override {
+    health_.SetDraining();
+    PublishHealth();
+  }
+
+  bool Shutdown(Duration timeout) override {
     const std::lock_guard once(shutdown_mutex_);
-    if (shut_down_) return;
-    shut_down_ = true;
+    if (shut_down_) return *shut_down_;
     const TimePoint end = std::chrono::steady_clock::now() + timeout;
-    {
-      const std::lock_guard lock(mutex_);
-      draining_ = true;
-    }
+    StartDraining();
     service_.Drain();
-    UpdateHealth(false);
-    engine_->Shutdown(timeout);
+    shut_down_ = engine_->Shutdown(timeout, kLastStepTime);
+    if (!*shut_down_) return false;
     // Every job that was posted ends its call; later ones are refused.
     pool_.Stop();
     // The housekeeper still ends those that do not read.
@@ -117,6 +127,7 @@ class GrpcServerImpl final : public GrpcServer {
     }
     wake_.notify_all();
     housekeeper_.join();
+    return true;
   }
 
  private:
@@ -138,25 +149,19 @@ class GrpcServerImpl final : public GrpcServer {
     }
   }
 
-  void UpdateHealth(bool serving) {
-    grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
-    for (const char* name : {"", "readiness", v1::Inference::service_full_name()}) {
-      health->SetServingStatus(name, serving);
-    }
+  // One after the other: what is older is never published later.
+  void PublishHealth() {
+    const std::lock_guard lock(publish_mutex_);
+    health_service_.Publish(ServicesOf(health_.Now()));
   }
 
   void KeepHouse() {
     pthread_setname_np(pthread_self(), "housekeeper");
-    bool serving = engine_->serving();
     std::unique_lock lock(mutex_);
     while (!closed_) {
       wake_.wait_for(lock, std::min<Duration>(kHousekeepingInterval, options_.write_timeout / 4));
-      // Under the lock, so that it never overtakes what Shutdown says of the health.
-      if (!draining_ && engine_->serving() != serving) {
-        serving = !serving;
-        UpdateHealth(serving);
-      }
       lock.unlock();
+      PublishHealth();
       registry_.AbortStuck(clock_->Now(), options_.write_timeout);
       lock.lock();
     }
@@ -169,19 +174,22 @@ class GrpcServerImpl final : public GrpcServer {
   TokenizerPool pool_;
   CallRegistry registry_;
   Callers callers_;
+  HealthMonitor health_;
+  HealthService health_service_;
   InferenceService service_;
   LoadReportService load_reports_;
   std::shared_ptr<TlsCredentials> tls_;  // null = no TLS
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 
-  std::mutex shutdown_mutex_;  // held through Shutdown: a second caller waits for the first
-  bool shut_down_ = false;     // guarded by shutdown_mutex_
+  std::mutex publish_mutex_;
+
+  std::mutex shutdown_mutex_;      // held through Shutdown: a second caller waits for the first
+  std::optional<bool> shut_down_;  // what Shutdown came to; guarded by shutdown_mutex_
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  bool draining_ = false;  // guarded by mutex_
-  bool closed_ = false;    // guarded by mutex_
+  bool closed_ = false;  // guarded by mutex_
   std::thread housekeeper_;
 };
 

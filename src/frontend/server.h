@@ -9,7 +9,9 @@
 #include "absl/status/statusor.h"
 #include "base/certificate.h"
 #include "berth/clock.h"
+#include "berth/metrics.h"
 #include "engine/engine.h"
+#include "frontend/health.h"
 #include "frontend/identity.h"
 #include "model/model_config.h"
 #include "tokenizer/tokenizer.h"
@@ -52,6 +54,8 @@ struct FrontendOptions {
   Duration write_timeout{};              // a stream whose oldest unread event is older is cancelled
   RequestLimits limits;
   ServedModel model;
+  // Never null; outlives the server, and knows the policy's names and RpcMethodNames().
+  MetricSink* metrics = NoMetrics();
 };
 
 class GrpcServer {
@@ -63,14 +67,21 @@ class GrpcServer {
 
   virtual std::string address() const = 0;  // with the port really bound
 
+  // What the server's health is judged by, here and elsewhere.
+  virtual const HealthMonitor& health() const = 0;
   // For reloads, and for what shows names of tenants.
   virtual Callers* callers() = 0;
   // For handshakes from now on. Does nothing without TLS. REQUIRES: the key is the certificate's.
   virtual void SetTls(const TlsPem& tls) = 0;
 
-  // Health says NOT_SERVING at once and newcomers get DRAINING, what is queued or runs may finish for `timeout`; then
-  // everything is closed. Ends the engine's intake (Engine::Shutdown).
-  virtual void Shutdown(Duration timeout) = 0;
+  // Health says NOT_SERVING from now on; newcomers are taken still, so that load balancers have time to look away.
+  virtual void StartDraining() = 0;
+
+  // As StartDraining, and newcomers get DRAINING; what is queued or runs may finish for `timeout`, and then ends with
+  // DRAIN_TIMEOUT; then everything is closed. False where a step of the backend did not end even then: neither
+  // server nor engine can be destroyed, and what is left for the process is to exit as it is. Ends the engine's
+  // intake (Engine::Shutdown).
+  virtual bool Shutdown(Duration timeout) = 0;
 };
 
 }  // namespace berth

@@ -81,7 +81,7 @@ void Submission::Submit(std::vector<TokenId> prompt) {
   parts_.engine->Submit(*std::move(ticket), {std::move(spec_), std::move(prompt)}, sink_);
 }
 
-void Submission::Cancel() {
+void Submission::Cancel(RefusalReason reason) {
   std::optional<QueueTicket> ticket;  // given back outside the lock
   State before;
   {
@@ -96,10 +96,10 @@ void Submission::Cancel() {
     }
   }
   // The ticket names the request in the engine, also while Submit is under way.
-  if (before == State::kSubmitted) return parts_.engine->Cancel(ticket_number_);
+  if (before == State::kSubmitted) return parts_.engine->Cancel(ticket_number_, reason);
   ticket.reset();
   Refusal refusal;
-  refusal.reason = RefusalReason::kCancelledByClient;
+  refusal.reason = reason;
   refusal.message = "the client cancelled the call before its prompt was tokenized";
   sink_->OnEvent(Failed{std::move(refusal), {}});
 }

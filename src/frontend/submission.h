@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "berth/event.h"
+#include "berth/metrics.h"
 #include "berth/request.h"
 #include "engine/engine.h"
 #include "frontend/codec.h"
@@ -23,6 +24,7 @@ struct FrontendParts {
   const Codec* codec = nullptr;
   TokenizerPool* pool = nullptr;
   Callers* callers = nullptr;
+  MetricSink* metrics = NoMetrics();
 };
 
 // Thread-safe. A refusal on the way reaches the sink as Failed, from whichever thread found it; nothing follows it, nor
@@ -34,8 +36,9 @@ class Submission : public std::enable_shared_from_this<Submission> {
   static std::shared_ptr<Submission> Start(const FrontendParts& parts, GenerateSpec spec, bool is_retry,
                                            std::shared_ptr<EventSink> sink);
 
-  // The client is gone: the place in the queue and the blocks go back. Idempotent; harmless after the end.
-  void Cancel();
+  // The client is gone: the place in the queue and the blocks go back. The engine is told why: CANCELLED_BY_CLIENT or
+  // SLOW_READER. Idempotent; harmless after the end.
+  void Cancel(RefusalReason reason = RefusalReason::kCancelledByClient);
 
  private:
   enum class State {

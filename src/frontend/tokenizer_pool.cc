@@ -9,8 +9,8 @@
 
 namespace berth {
 
-TokenizerPool::TokenizerPool(int num_threads, std::size_t max_unticketed_jobs)
-    : max_unticketed_jobs_(max_unticketed_jobs) {
+TokenizerPool::TokenizerPool(int num_threads, std::size_t max_unticketed_jobs, const char* name)
+    : max_unticketed_jobs_(max_unticketed_jobs), name_(name) {
   BERTH_CHECK(num_threads >= 1);
   for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this, i] { Run(i); });
 }
@@ -45,7 +45,7 @@ void TokenizerPool::Stop() {
 }
 
 void TokenizerPool::Run(int index) {
-  pthread_setname_np(pthread_self(), ("tokenizer-" + std::to_string(index)).c_str());
+  pthread_setname_np(pthread_self(), (std::string(name_) + "-" + std::to_string(index)).c_str());
   std::unique_lock lock(mutex_);
   while (true) {
     posted_.wait(lock, [this] { return stopped_ || !ticketed_.empty() || !unticketed_.empty(); });

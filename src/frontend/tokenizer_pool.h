@@ -1,4 +1,4 @@
-// The threads that tokenize, so that gRPC's own never wait for text.
+// Threads for what takes a while, such as tokenizing, so that gRPC's own never wait for it.
 #pragma once
 
 #include <condition_variable>
@@ -15,7 +15,8 @@ namespace berth {
 // (bounded here).
 class TokenizerPool {
  public:
-  TokenizerPool(int num_threads, std::size_t max_unticketed_jobs);
+  // `name` is the threads' in tools that show them; not copied.
+  TokenizerPool(int num_threads, std::size_t max_unticketed_jobs, const char* name = "tokenizer");
   ~TokenizerPool();  // as Stop
   TokenizerPool(const TokenizerPool&) = delete;
   TokenizerPool& operator=(const TokenizerPool&) = delete;
@@ -32,6 +33,7 @@ class TokenizerPool {
   void Run(int index);
 
   const std::size_t max_unticketed_jobs_;
+  const char* const name_;
   std::mutex mutex_;
   std::condition_variable posted_;
   // Guarded by mutex_.

@@ -154,7 +154,10 @@ std::int32_t BlockPool::NewHolder(const ReservationSpec& spec) {
 BlockId BlockPool::Take(std::int32_t holder) {
   const BlockId block = free_first_;
   BERTH_CHECK(block != kNoBlock);
-  if (!Planted(PlantedBug::kReusedBlockStillFound)) index_.Erase(block);
+  if (!Planted(PlantedBug::kReusedBlockStillFound)) {
+    idle_cached_ -= index_.Contains(block) ? 1 : 0;
+    index_.Erase(block);
+  }
   AddReference(holder, block);
   AddUnspent(holder, -1);
   return block;
@@ -165,6 +168,7 @@ void BlockPool::AddReference(std::int32_t holder, BlockId block) {
   if (b.references == 0) {
     UnlinkFree(block);
     ++live_;
+    idle_cached_ -= index_.Contains(block) ? 1 : 0;
   }
   ++b.references;
   b.holders_xor ^= static_cast<std::uint32_t>(holder);
@@ -181,6 +185,7 @@ void BlockPool::DropReference(std::int32_t holder, BlockId block) {
   if (--ClassReferences(block, service_class) == 0) --classes_[Index(service_class)].live;
   if (b.references == 0) {
     --live_;
+    idle_cached_ += index_.Contains(block) ? 1 : 0;
     LinkFree(block);
   }
 }
@@ -213,10 +218,13 @@ std::int32_t& BlockPool::ClassReferences(BlockId block, ClassId service_class) {
 void BlockPool::CheckBook() const {
   host_.CheckBook();
   std::int64_t free_blocks = 0;
+  std::int64_t idle_cached = 0;
   for (BlockId block = free_first_; block != kNoBlock; block = blocks_[Index(block)].next) {
     BERTH_CHECK_MSG(blocks_[Index(block)].references == 0, "a block with a holder is in the free list");
+    idle_cached += index_.Contains(block) ? 1 : 0;
     BERTH_CHECK_MSG(++free_blocks <= shape_.num_blocks, "the free list runs in a circle");
   }
+  BERTH_CHECK_MSG(idle_cached == idle_cached_, "free blocks that can be found are miscounted");
   std::int64_t live = 0;
   std::vector<std::int64_t> live_in_class(classes_.size(), 0);
   for (std::size_t block = 0; block < blocks_.size(); ++block) {

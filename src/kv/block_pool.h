@@ -130,7 +130,8 @@ class BlockPool {
   std::int64_t live_blocks() const { return live_; }        // held by at least one request
   std::int64_t unspent_blocks() const { return unspent_; }  // promised, not yet taken
   std::int64_t available_blocks() const { return shape_.num_blocks - live_ - unspent_; }
-  std::int64_t cached_blocks() const { return index_.size(); }  // findable, live or not
+  std::int64_t cached_blocks() const { return index_.size(); }      // findable, live or not
+  std::int64_t idle_cached_blocks() const { return idle_cached_; }  // findable, held by nobody
   // used_c of the ledger: blocks with a holder of this class, each once, and what its requests may still take.
   std::int64_t used_blocks(ClassId service_class) const;
   std::int32_t references(BlockId block) const { return blocks_[static_cast<std::size_t>(block)].references; }
@@ -183,6 +184,7 @@ class BlockPool {
   BlockId free_last_ = kNoBlock;
   std::int64_t live_ = 0;
   std::int64_t unspent_ = 0;
+  std::int64_t idle_cached_ = 0;
 };
 
 }  // namespace berth

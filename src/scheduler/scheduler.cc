@@ -211,8 +211,20 @@ const BlockReservation* Scheduler::Blocks(RequestKey key) const {
   return r.blocks.has_value() ? &*r.blocks : nullptr;
 }
 
-std::int64_t Scheduler::RequiredTokens(ClassId service_class, std::int64_t max_output_tokens) const {
-  const ClassPolicy& c = policy_.classes[Index(service_class)];
+void Scheduler::AddWantedTokens(std::span<std::int64_t> by_class) const {
+  for (const Request* r : running_) {
+    const std::int32_t leader = Leader(*r);
+    std::int64_t& wanted = by_class[Index(r->spec.service_class)];
+    for (std::size_t q = 0; q < r->choices.size(); ++q) {
+      const Choice& c = r->choices[q];
+      // Before they part, one sequence computes the prompt for all.
+      if (c.ended || (!r->forked && static_cast<std::int32_t>(q) != leader)) continue;
+      wanted += IsDecoding(*r, c) ? 1 : std::min(Length(c.history) - c.stored, policy_.max_batched_tokens);
+    }
+  }
+}
+
+std::int64_t RequiredTokens(const ClassPolicy& c, std::int64_t max_output_tokens) {
   switch (c.require) {
     case DeadlineRequirement::kFirstToken:
       return 1;

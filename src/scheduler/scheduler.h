@@ -70,7 +70,13 @@ struct HopelessRequest {
 struct StepShare {
   RequestKey key = 0;
   double share = 0.0;
+  double recompute_share = 0.0;  // of `share`'s whole: for tokens that a preemption had lost
+  std::int64_t recomputed_tokens = 0;
+  bool prefills = false;  // did anything but decode a token for each of its sequences
 };
+
+// What a class requires before the deadline, in output tokens of each choice.
+std::int64_t RequiredTokens(const ClassPolicy& service_class, std::int64_t max_output_tokens);
 
 // Owns the running requests' blocks and positions. The life of a request: Add, then Commit starts it (and may preempt
 // and restart it), steps advance it, EndChoice and Remove end it; Commit or Remove ends it early. Deterministic and not
@@ -147,10 +153,18 @@ class Scheduler final : public PoolView {
 
   // Predicted time from the start of a request until `output_tokens` are there, beside what runs now, or alone.
   Duration PredictTime(std::int64_t prompt_tokens, std::int64_t output_tokens, bool alone) const;
+  // Tokens that the running requests could compute in a step of their own, by class, as of the last plan or step: one
+  // for each sequence that decodes, and of each prompt what is left, at most a step's budget. Adds to `by_class`, which
+  // has an entry for every class.
+  void AddWantedTokens(std::span<std::int64_t> by_class) const;
   // Predicted time of a step like the last one.
   Duration PredictStep() const { return cost_model_.Predict(last_work_); }
+  // The step that was planned last.
+  Duration PredictPlannedStep() const { return cost_model_.Predict(work_); }
   // What its class requires before the deadline, in output tokens.
-  std::int64_t RequiredTokens(ClassId service_class, std::int64_t max_output_tokens) const;
+  std::int64_t RequiredTokens(ClassId service_class, std::int64_t max_output_tokens) const {
+    return berth::RequiredTokens(policy_.classes[static_cast<std::size_t>(service_class)], max_output_tokens);
+  }
 
   const StepCostModel& cost_model() const { return cost_model_; }
   bool idle() const { return running_.empty(); }
@@ -165,6 +179,8 @@ class Scheduler final : public PoolView {
   std::int64_t recomputed_tokens() const { return recomputed_tokens_; }    // lost to a preemption and computed again
   std::int64_t swapped_out_blocks() const { return swapped_out_blocks_; }  // ever copied to the host's memory
   std::int64_t swapped_in_blocks() const { return swapped_in_blocks_; }    // and from it
+  // Preempted requests that were to go to the host's memory and found no room there.
+  std::int64_t failed_swaps() const { return failed_swaps_; }
   // Blocks of the host's memory that the request has now.
   std::int64_t HostBlocks(RequestKey key) const {
     const Request& r = at(key);
@@ -256,7 +272,7 @@ class Scheduler final : public PoolView {
   void EmitDrafted(Request* r, std::int32_t choice, DraftedRow* drafted);
 
   // step_result.cc
-  double TakeRows(Request* r);
+  StepShare TakeRows(Request* r);
   double PredictedCost(const Request& r, const Choice& c) const;
 
   // step_planner.cc
@@ -308,6 +324,7 @@ class Scheduler final : public PoolView {
   std::int64_t recomputed_tokens_ = 0;
   std::int64_t swapped_out_blocks_ = 0;
   std::int64_t swapped_in_blocks_ = 0;
+  std::int64_t failed_swaps_ = 0;
 };
 
 }  // namespace berth

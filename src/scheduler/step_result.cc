@@ -21,15 +21,20 @@ std::span<const DrawnToken> Scheduler::ApplyStep(const StepResult& result) {
   shares_.clear();
   double total_cost = 0.0;
   for (Request* r : stepped_) {
-    const double cost = kLeastCost + cost_model_.Seconds({0, 0, 0, 0, r->copies}, 0.0) + TakeRows(r);
-    shares_.push_back({r->spec.key, cost});
-    total_cost += cost;
+    StepShare share = TakeRows(r);
+    share.share += kLeastCost + cost_model_.Seconds({0, 0, 0, 0, r->copies}, 0.0);
+    share.prefills = share.prefills || r->copies > 0;
+    total_cost += share.share;
+    shares_.push_back(share);
     if (r->copies > 0) FinishSwap(r);
     r->copies = 0;
     r->in_step = false;
   }
   stepped_.clear();
-  for (StepShare& share : shares_) share.share /= total_cost;
+  for (StepShare& share : shares_) {
+    share.share /= total_cost;
+    share.recompute_share /= total_cost;
+  }
   for (std::size_t i = 0; i < drawn_.size(); ++i) {
     DrawnToken& drawn = drawn_[i];
     drawn.token = result.logits[Index(drawn.logit_row)].token;
@@ -50,18 +55,23 @@ std::span<const DrawnToken> Scheduler::ApplyStep(const StepResult& result) {
 }
 
 // The request's rows are computed. Returns what they cost, by prediction.
-double Scheduler::TakeRows(Request* r) {
+StepShare Scheduler::TakeRows(Request* r) {
   const std::int64_t width = pool_->shape().block_tokens;
-  double cost = 0.0;
+  StepShare result{.key = r->spec.key};
   bool any = false;
   bool all_decoded = r->choices.size() == 1;
   for (std::size_t q = 0; q < r->choices.size(); ++q) {
     Choice& c = r->choices[q];
     if (c.planned == 0) continue;
     any = true;
-    all_decoded = all_decoded && IsDecoding(*r, c);
-    cost += PredictedCost(*r, c);
+    const bool decoded = IsDecoding(*r, c);
+    all_decoded = all_decoded && decoded;
+    result.prefills = result.prefills || !decoded;
+    const double cost = PredictedCost(*r, c);
+    result.share += cost;
     const std::int64_t again = std::clamp<std::int64_t>(c.highest_stored - c.stored, 0, c.planned);
+    result.recompute_share += cost * static_cast<double>(again) / static_cast<double>(c.planned);
+    result.recomputed_tokens += again;
     r->recomputed_tokens += again;
     recomputed_tokens_ += again;
     c.stored += c.planned;
@@ -71,7 +81,7 @@ double Scheduler::TakeRows(Request* r) {
     c.planned = 0;
     if (fills_a_block) r->blocks->MarkComputed(static_cast<std::int32_t>(q), c.history, c.stored);
   }
-  if (!any) return cost;
+  if (!any) return result;
   // What the leader computed of the prompt is there for all choices.
   const std::int64_t leader_stored = r->choices[Index(Leader(*r))].stored;
   const std::int64_t common = r->forked ? std::min(leader_stored, SharedTokens(*r)) : leader_stored;
@@ -79,7 +89,7 @@ double Scheduler::TakeRows(Request* r) {
     for (Choice& c : r->choices) c.stored = std::max(c.stored, common);
   }
   if (!all_decoded) moved_ends_.push_back({r->spec.key, 0});
-  return cost;
+  return result;
 }
 
 // Of a row of the step, before its tokens count as stored; a row's part of what every step costs included.

@@ -64,7 +64,10 @@ void Scheduler::SwapOut(Leaving* leaving) {
   Request& r = at(leaving->key);
   if (leaving->blocks.empty() || !SwapPays(r, *leaving)) return;
   std::optional<HostHolding> holding = pool_->host().Take(std::ssize(leaving->blocks));
-  if (!holding.has_value()) return;
+  if (!holding.has_value()) {
+    ++failed_swaps_;
+    return;
+  }
   for (std::size_t i = 0; i < leaving->blocks.size(); ++i) {
     swap_out_.push_back({&r, -1, {leaving->blocks[i].block, holding->blocks()[i]}});
   }

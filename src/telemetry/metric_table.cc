@@ -27,7 +27,7 @@ constexpr double kCallBuckets[] = {0.0005, 0.0025, 0.01, 0.05, 0.25, 1.0, 5.0, 2
 constexpr const char* kPlan = "engine, after each plan";
 constexpr const char* kStep = "engine, after each step";
 constexpr const char* kStart = "engine, when a request starts";
-constexpr const char* kEnd = "engine, when a request ends";
+constexpr const char* kEnd = "frontend, when a request ends";
 constexpr const char* kScrape = "read at the scrape";
 constexpr const char* kReload = "start and reload";
 constexpr const char* kRpc = "frontend, each call";
@@ -62,7 +62,7 @@ constexpr MetricSpec kTable[] = {
      "tokens.", kPlan},
 
     {kRequests, "berth_requests_total", kCounter, kTenant, kOutcomeReason, {}, "requests",
-     "Requests that ended. The reason of a good end is how its output ended.", "engine, or frontend where it refused"},
+     "Requests that ended. The reason of a good end is how its output ended.", kEnd},
 
     {kKvBlocks, "berth_kv_blocks", kGauge, kServer, kBlockState, {}, "blocks",
      "KV blocks of the pool by state; the states partition it. Cached blocks are free for anybody.", kPlan},
@@ -138,7 +138,7 @@ constexpr MetricSpec kTable[] = {
      "The requests' shares of the backend's time, without what preemptions made them compute again.", kStep},
     {kWastedAcceleratorSeconds, "berth_wasted_accelerator_seconds_total", kCounter, kTenant, kWasteReason, {}, "seconds",
      "Backend time that helped nobody: spent on requests that did not end well, or computing again what a preemption "
-     "had lost, which is charged to no tenant (other).", "engine, after each step and when a request ends"},
+     "had lost, which is charged to no tenant (other).", "engine, after each step; frontend, when a request ends"},
 
     {kSloRequests, "berth_slo_requests_total", kCounter, kClass, kSloResult, {}, "requests",
      "Requests that kept or missed what their class promises. Counted where the class has the promise and the server "

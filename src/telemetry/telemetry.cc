@@ -82,6 +82,7 @@ class Telemetry::Impl {
   void OnPreemption(ClassId service_class, PreemptionMode mode);
   std::string Page();
   const UsageLedger& usage() const { return usage_; }
+  SloCounts Slos(ClassId service_class);
 
  private:
   std::vector<std::string> ClassNames(const Policy& policy) const;
@@ -325,6 +326,17 @@ void Telemetry::Impl::JudgeSlo(const RequestEnded& request, RequestOutcome outco
   count(kDeadlineSlo, request.met_deadline);
 }
 
+SloCounts Telemetry::Impl::Slos(ClassId service_class) {
+  const std::shared_lock lock(names_mutex_);
+  const CellPlace place = Place(service_class, kNoTenant);
+  const auto count = [&](SloRow row, bool met) {
+    return static_cast<std::int64_t>(
+        store_.Value(MetricId::kSloRequests, {place.class_slot, 0, SloResultRow(row, met)}));
+  };
+  const auto both = [&](SloRow row) { return SloCount{count(row, true), count(row, false)}; };
+  return {SloOf(static_cast<std::size_t>(service_class)), both(kTtftSlo), both(kItlSlo), both(kDeadlineSlo)};
+}
+
 // By the names of the policy, however many tenants share a label.
 void Telemetry::Impl::Bill(const RequestEnded& request) {
   const auto service_class = static_cast<std::size_t>(request.service_class);
@@ -405,5 +417,6 @@ void Telemetry::OnRpcEnd(RpcMethod method, int status, Duration duration) {
 
 std::string Telemetry::Page() const { return impl_->Page(); }
 const UsageLedger& Telemetry::usage() const { return impl_->usage(); }
+SloCounts Telemetry::Slos(ClassId service_class) const { return impl_->Slos(service_class); }
 
 }  // namespace berth

@@ -1,6 +1,7 @@
 // Turns what happened into the metrics of metric_table.cc, and into the usage of the last day.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,6 +23,18 @@ struct TelemetryOptions {
   std::string config_hash;               // of the policy that the server starts with
   std::vector<std::string> rpc_methods;  // "berth.v1.Inference/Generate": RpcMethod is the place in this list
   std::function<UnixSeconds()> wall_clock;
+};
+
+// How a class kept what it promises, since the server started.
+struct SloCount {
+  std::int64_t met = 0;
+  std::int64_t missed = 0;
+};
+struct SloCounts {
+  ClassSlo promise;
+  SloCount time_to_first_token;
+  SloCount inter_token_latency;
+  SloCount deadline;
 };
 
 // The machine's calendar time.
@@ -56,6 +69,7 @@ class Telemetry final : public MetricSink {
   // The page of /metrics, as of now.
   std::string Page() const;
   const UsageLedger& usage() const;
+  SloCounts Slos(ClassId service_class) const;
 
  private:
   class Impl;

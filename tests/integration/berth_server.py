@@ -6,6 +6,7 @@ import pathlib
 import queue
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -37,14 +38,21 @@ def find_model() -> pathlib.Path | None:
 
 
 class Server:
-    """A running `berth serve` on a free port of the loopback."""
+    """A running `berth serve` on a free port of the loopback, its operators' socket in a folder of its own."""
 
-    def __init__(self, *flags: str, address: str = "127.0.0.1:0", model: pathlib.Path | None = None):
+    def __init__(self, *flags: str, address: str = "127.0.0.1:0", ops: str = "127.0.0.1:0", drain_delay_s: int | None = 0,
+                 model: pathlib.Path | None = None):
         model = model or find_model()
         if model is None or not model.exists():
             message = "neither the default model ('make model' fetches it) nor the shared test data is here"
             pytest.fail(message) if os.environ.get("CI") == "true" else pytest.skip(message)
-        command = [os.environ["BERTH_BINARY"], "serve", "--model", str(model), "--grpc", address, "--json", *flags]
+        self._folder = tempfile.TemporaryDirectory(prefix="berth")
+        command = [os.environ["BERTH_BINARY"], "serve", "--model", str(model), "--grpc", address, "--ops", ops, "--json"]
+        if "--admin" not in flags:
+            command += ["--admin", f"unix:{self._folder.name}/admin.sock"]
+        if drain_delay_s is not None:
+            command += ["--drain-delay", str(drain_delay_s)]
+        command += flags
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self._stderr: list[str] = []
         self._reader = threading.Thread(target=self._keep_stderr, daemon=True)
@@ -77,6 +85,12 @@ class Server:
             self.process.kill()
             self.process.wait()
         self.process.stdout.close()
+        self._folder.cleanup()
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess:
+        """An operators' command on this server."""
+        command = [os.environ["BERTH_BINARY"], *arguments, "--admin", self.info["admin"]]
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
     def _keep_stderr(self) -> None:
         for line in self.process.stderr:

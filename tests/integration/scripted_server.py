@@ -21,17 +21,13 @@ class Attempt:
 class ScriptedServer(inference_pb2_grpc.InferenceServicer):
     """Each call takes the next of `answers`, the last one again and again: a function (context) -> iterable of messages."""
 
-    def __init__(self, *answers, credentials=None):
+    def __init__(self, *answers):
         self._answers = list(answers)
         self._lock = threading.Lock()
         self.attempts: list[Attempt] = []
         self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
         inference_pb2_grpc.add_InferenceServicer_to_server(self, self._server)
-        if credentials is None:
-            port = self._server.add_insecure_port("127.0.0.1:0")
-        else:
-            port = self._server.add_secure_port("127.0.0.1:0", credentials)
-        self.address = f"127.0.0.1:{port}"
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self._server.start()
 
     def __enter__(self):

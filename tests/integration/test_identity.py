@@ -156,7 +156,7 @@ def test_a_trusted_gateway_names_other_tenants(keyed):
     refusal = refused(call, keyed, None, [*bearer(GATE), ("x-llm-d-inference-fairness-id", "bert")])
     assert refusal.reason == "CLASS_NOT_ALLOWED", "bert's limits hold"
     assert call(keyed, None, [*bearer(GATE), ("x-gateway-inference-fairness-id", "nobody-listed-this-one")])
-    refusal = refused(call, keyed, None, [*bearer(GATE), ("x-berth-tenant", "no name")])
+    refusal = refused(call, keyed, None, [*bearer(GATE), ("x-berth-tenant", "x" * 129)])
     assert refusal.code == Code.INVALID_ARGUMENT
     assert refusal.fields == ["x-berth-tenant"]
     # The field counts before the headers.

@@ -8,6 +8,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from berth_server import PATIENCE_S, Server, greedy, refused
+from xds.service.orca.v3 import orca_pb2, orca_pb2_grpc
 
 
 @pytest.fixture
@@ -55,6 +56,21 @@ def test_sigterm_lets_what_runs_finish_and_refuses_newcomers(start):
     messages = list(stream)
     assert messages[-1].completed.usage.output_tokens == 100
     assert server.wait() == 0, server.stderr()
+
+
+def test_who_waits_for_load_reports_does_not_hold_up_the_end(start):
+    server = start()
+    stub = orca_pb2_grpc.OpenRcaServiceStub(server.channel)
+    request = orca_pb2.OrcaLoadReportRequest()
+    request.report_interval.FromSeconds(3600)
+    streams = [stub.StreamCoreMetrics(request, timeout=PATIENCE_S) for _ in range(20)]
+    for stream in streams:
+        next(stream)
+    for stream in streams[:10]:
+        stream.cancel()
+    assert server.terminate() == 0, server.stderr()
+    for stream in streams[10:]:
+        assert refused(list, stream).code in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
 
 
 def test_a_port_in_use_is_one_clear_line(start):

@@ -11,6 +11,8 @@ import pytest
 from berth.v1 import inference_pb2 as pb
 from berth.v1 import inference_pb2_grpc
 from berth_server import PATIENCE_S, greedy
+from certificates import Authority
+from policy_server import policy, sha256, start_with
 from scripted_server import ScriptedServer, answers, breaks_off, refuses
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -37,10 +39,10 @@ def test_a_stock_client_comes_back_when_it_is_told(code):
 
 def test_every_attempt_of_a_stock_client_has_what_is_left_of_its_time():
     with ScriptedServer(refuses(Code.UNAVAILABLE, 700), refuses(Code.UNAVAILABLE, 700), answers()) as server:
-        stock_stub(server.address).Generate(greedy("a"), timeout=60)
+        stock_stub(server.address).Generate(greedy("a"), timeout=20)
         left = [a.time_left for a in server.attempts]
-        # gRPC rounds up to tenths of a second.
-        assert len(left) == 3 and left[2] < left[0] <= 60.1
+        # gRPC rounds what it sends up, here to tenths of a second.
+        assert len(left) == 3 and left[2] < left[0] <= 20.1
 
 
 def test_a_stock_client_that_is_told_not_to_does_not_come_back():
@@ -106,9 +108,9 @@ def test_the_command_comes_back_when_it_is_told_and_says_so():
 
 def test_every_attempt_of_the_command_has_what_is_left_of_its_time():
     with ScriptedServer(refuses(Code.UNAVAILABLE, 700), refuses(Code.UNAVAILABLE, 700), answers()) as server:
-        assert client(server, "--timeout", 60).returncode == 0
+        assert client(server, "--timeout", 20).returncode == 0
         left = [a.time_left for a in server.attempts]
-        assert len(left) == 3 and left[2] < left[0] <= 60.1
+        assert len(left) == 3 and left[2] < left[0] <= 20.1
 
 
 def test_the_command_does_not_wait_beyond_its_time():
@@ -176,40 +178,43 @@ def test_what_is_wrong_with_the_flags_is_one_line(flags, part):
     assert done.stderr.count("\n") == 1
 
 
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory):
-    """An authority, a server's certificate for 127.0.0.1 and a client's: paths without their endings."""
-    folder = tmp_path_factory.mktemp("tls")
-
-    def openssl(*arguments):
-        subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=60)
-
-    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=ca",
-            "-keyout", folder / "ca.key", "-out", folder / "ca.pem")
-    extensions = folder / "san"
-    extensions.write_text("subjectAltName=IP:127.0.0.1\n")
-    for name in ("server", "client"):
-        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
-                "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.csr")
-        openssl("x509", "-req", "-in", folder / f"{name}.csr", "-CA", folder / "ca.pem", "-CAkey", folder / "ca.key",
-                "-CAcreateserial", "-days", "2", "-extfile", extensions, "-out", folder / f"{name}.pem")
-    return folder
-
-
-def test_the_command_speaks_tls_and_shows_its_certificate(certificates):
-    pem = {p.name: p.read_bytes() for p in certificates.iterdir() if p.suffix in (".pem", ".key")}
-    credentials = grpc.ssl_server_credentials([(pem["server.key"], pem["server.pem"])], pem["ca.pem"], True)
-    with ScriptedServer(answers(), credentials=credentials) as server:
-        trust = ("--tls-ca", certificates / "ca.pem")
-        done = client(server, *trust, "--cert", certificates / "client.pem", "--key", certificates / "client.key")
-        assert done.stdout == "a tale\n", done.stderr
-        # Whom it does not trust, it does not talk to; nor does a server that asks for a certificate talk to who has none.
-        for flags in (("--tls",), ("--timeout", 5, *trust)):
-            assert client(server, *flags, "--retries", 0).returncode == 1
-        assert len(server.attempts) == 1
-
-
 # --- Against the real server
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    """A server that wants a certificate of our authority, and a key."""
+    authority = Authority()
+    authority.issue("localhost").write(tmp_path / "server")
+    authority.issue("bot").write(tmp_path / "client")
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    path = policy(
+        tmp_path, f"tenants: {{acme: {{api_key_sha256: [{{id: one, sha256: {sha256('acme-secret')}}}]}}, default: {{}}}}",
+        "tls: {certificate: server/tls.crt, key: server/tls.key, client_ca: ca.crt}")
+    running = start_with(path)
+    assert "grpc" in running.info, running.stderr()
+    yield running
+    running.close()
+
+
+def test_the_command_speaks_tls_shows_its_certificate_and_says_who_is_calling(guarded, tmp_path):
+    (tmp_path / "key").write_text("acme-secret\n")
+    trust = ("--tls-ca", tmp_path / "ca.crt")
+    certificate = ("--cert", tmp_path / "client" / "tls.crt", "--key", tmp_path / "client" / "tls.key")
+    key = ("--api-key-file", tmp_path / "key")
+    address = guarded.info["grpc"]
+    done = client(address, *trust, *certificate, *key, "--max-tokens", 2)
+    assert done.returncode == 0, done.stderr
+    health = client(address, *trust, *certificate, "--service", "liveness", command="health")
+    assert (health.returncode, health.stdout) == (0, "SERVING\n"), health.stderr
+    without_key = client(address, *trust, *certificate)
+    assert without_key.returncode == 1
+    assert "CREDENTIALS_INVALID" in without_key.stderr  # its certificate stands for nobody
+    # Nobody is talked to whom the command does not trust, and nobody talks to a command without a certificate or TLS.
+    for flags in (("--tls", *certificate), trust, ()):
+        done = client(address, *flags, *key, "--timeout", 20)
+        assert done.returncode == 1, done.stdout
+        assert done.stderr.count("\n") == 1
 
 
 def test_a_server_that_serves_is_healthy_to_the_command(server):

@@ -1,5 +1,6 @@
 """TLS and mTLS: who gets a connection, whom its certificate stands for, and certificates that change meanwhile."""
 
+import json
 import pathlib
 import ssl
 import subprocess
@@ -220,7 +221,7 @@ def test_bad_files_are_told_in_one_line_with_their_key(start, folder, authority,
     assert server.wait() == 2
     lines = [line for line in server.stderr().splitlines() if expected in line]
     assert len(lines) == 1, server.stderr()
-    assert lines[0].startswith(f"{path}:2:"), "file, line and column"
+    assert json.loads(lines[0])["msg"].startswith(f"{path}:2:"), "file, line and column"
     checked = subprocess.run([os.environ["BERTH_BINARY"], "check", str(path)], capture_output=True, text=True)
     # The machine that checks need not have the files of the one that serves.
     assert checked.returncode == (0 if fault in ("missing", "empty") else 2), checked.stderr

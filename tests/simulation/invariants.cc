@@ -388,6 +388,7 @@ void Invariants::AfterPlan(const AdmissionPlan& plan, std::int64_t plan_number) 
   plan_ = plan_number;
   CheckFates(plan);
   CheckLimits();
+  CheckLoad();
   CheckHostBlocks(false);
   CheckOvertaking(plan);
   CheckUnlent(plan);

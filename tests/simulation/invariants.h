@@ -69,6 +69,7 @@ class Invariants {
   std::int64_t CommonSlots() const;
   void CheckQueues(const std::vector<std::int64_t>& tickets);
   void CheckLimits();
+  void CheckLoad();  // load_check.cc
   void CheckHostBlocks(bool after_step);
   void CheckBook(const std::vector<Holder>& holders);
   void CheckFates(const AdmissionPlan& plan);

@@ -102,10 +102,15 @@ Policy MakePolicyChange(const KvPoolShape& pool, const PolicyTraits& traits, con
   }
   for (ClassPolicy& c : policy.classes) {
     if (draw->Chance(0.15)) c.stop = draw->Chance(0.5) ? ClassStop::kHold : ClassStop::kDrain;
-    if (!draw->Chance(0.07)) continue;
+    if (!draw->Chance(0.07) || &c == &policy.classes.front()) continue;  // the default class stays
     c.removed = true;
     c.kv_guarantee_blocks = c.kv_borrowing_limit_blocks = c.slot_guarantee = 0;
   }
+  // The default class is there, come what may.
+  auto kept = std::ranges::find(policy.classes, false, &ClassPolicy::removed);
+  if (kept == policy.classes.end()) kept = policy.classes.begin();
+  kept->removed = false;
+  policy.default_class = static_cast<ClassId>(kept - policy.classes.begin());
   return policy;
 }
 

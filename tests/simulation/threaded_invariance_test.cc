@@ -245,7 +245,7 @@ class Together {
       trials_->recomputed_tokens += answer.usage.recomputed_tokens;
       trials_->cached_tokens += answer.usage.cached_tokens;
     }
-    EXPECT_EQ(engine_.load().reserved_blocks, 0);
+    EXPECT_EQ(engine_.load().reserved_blocks(), 0);
     return std::move(answers_);
   }
 

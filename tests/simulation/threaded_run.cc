@@ -19,6 +19,7 @@
 #include <variant>
 #include <vector>
 
+#include "counted_run.h"
 #include "engine/engine.h"
 #include "fakes/fake_clock.h"
 #include "fakes/word_tokenizer.h"
@@ -47,7 +48,8 @@ class ThreadedRun {
         give_up_(RealTime::now() + kPatience),
         random_(scenario.seed),
         last_policy_(scenario.policy),
-        engine_(std::make_unique<Engine>(Options(scenario), &backend_, &tokenizer_, &clock_)) {}
+        counted_(backend_.info().pool, scenario.policy, &clock_),
+        engine_(std::make_unique<Engine>(Options(scenario, counted_.sink()), &backend_, &tokenizer_, &clock_)) {}
 
   ThreadedReport Go() {
     DealEvents();
@@ -78,8 +80,9 @@ class ThreadedRun {
     }
   };
 
-  static EngineOptions Options(const Scenario& scenario) {
+  static EngineOptions Options(const Scenario& scenario, MetricSink* metrics) {
     EngineOptions options;
+    options.metrics = metrics;
     options.max_context_tokens = kContext;
     options.policy = scenario.policy;
     options.calibration_steps = 0;  // its tables show no sequence's history
@@ -122,6 +125,7 @@ class ThreadedRun {
       case Event::Kind::kPolicy:
         NoteBounds(event.policy);
         last_policy_ = event.policy;
+        counted_.OnPolicy(event.policy);
         return engine_->SetPolicy(event.policy);
       case Event::Kind::kDraining:
         // It waits for the end of everything: not this caller's to do.
@@ -166,10 +170,11 @@ class ThreadedRun {
     if (const auto* refusal = std::get_if<Refusal>(&ticket)) {
       if (refusal->reason == RefusalReason::kDuplicateRequestId && id_is_free)
         Bad("the id of an ended request is taken");
-      return;
+      return counted_.OnRefusal(event.request.service_class, event.request.tenant, refusal->reason);
     }
     if (event.gives_ticket_back) return;
     auto request = std::make_shared<WatchedRequest>(event, id, origin_, tokenizer_, &caller->random);
+    request->set_on_end([this](const RequestEnded& end) { counted_.OnEnd(end); });
     caller->requests.push_back(request);
     const TicketNumber number = std::get<QueueTicket>(ticket).number();
     PlanCancel(event, number, request, caller);
@@ -236,6 +241,7 @@ class ThreadedRun {
     if (way == 0 && !draining_) {
       // What a class on hold keeps parked would wait for ever.
       for (ClassPolicy& c : last_policy_.classes) c.stop = ClassStop::kNone;
+      counted_.OnPolicy(last_policy_);
       engine_->SetPolicy(last_policy_);
       while (!AllEnded()) Wait();
       while (!engine_->serving()) Wait();  // it has found out by itself that the backend is back
@@ -247,10 +253,10 @@ class ThreadedRun {
     }
     if (drain_.joinable()) drain_.join();
     const Engine::Load load = engine_->load();
-    if (load.running_requests + load.queued_requests + load.parked_requests != 0)
+    if (load.running_requests() + load.queued_requests() + load.parked_requests() != 0)
       Bad("I7: the load shows ended requests");
     // A step that tries whether a failed backend is back holds a block of its own for its time.
-    while (engine_->load().held_blocks != 0 || engine_->load().reserved_blocks != 0) Wait();
+    while (engine_->load().held_blocks != 0 || engine_->load().reserved_blocks() != 0) Wait();
   }
 
   void Judge() {
@@ -263,11 +269,14 @@ class ThreadedRun {
         .faults = backend_.failures() > 0,
         .policy_changes = std::ranges::count(scenario_.events, Event::Kind::kPolicy, &Event::kind) > 0,
         .draining = draining_};
+    std::vector<std::shared_ptr<WatchedRequest>> all;
+    for (const Caller& caller : callers_) all.insert(all.end(), caller.requests.begin(), caller.requests.end());
+    if (const std::string miscounted = counted_.Violation(all); !miscounted.empty()) Bad(miscounted);
     for (const Caller& caller : callers_) {
       for (const auto& request : caller.requests) {
         ++report_.submitted;
         report_.complete += request->completed() ? 1 : 0;
-        report_.preemptions += request->preemptions();
+        report_.preemptions += request->usage().preemptions;
         if (!request->ended()) Bad("I7: a request never ended");
         if (std::string violation = request->Violation(circumstances, tokenizer_); !violation.empty()) Bad(violation);
       }
@@ -282,6 +291,7 @@ class ThreadedRun {
   const RealTime::time_point give_up_;
   std::mt19937_64 random_;
   Policy last_policy_;  // the first caller's, and then the run's
+  CountedRun counted_;
   std::unique_ptr<Engine> engine_;
   std::array<Caller, kCallers> callers_;
   std::atomic<std::int64_t> arrivals_ = 0;

@@ -72,7 +72,31 @@ void WatchedRequest::OnEvent(StreamEvent event) {
     cancelled_ = true;
     std::exchange(cancel_, nullptr)();
   }
-  if (completed_.has_value() || failed_.has_value()) ended_ = true;
+  if (!completed_.has_value() && !failed_.has_value()) return;
+  if (on_end_) on_end_(End());
+  ended_ = true;
+}
+
+RequestEnded WatchedRequest::End() const {
+  RequestEnded end;
+  end.service_class = spec_.service_class;
+  end.tenant = spec_.tenant;
+  if (completed_.has_value()) {
+    end.reason = last_finish_;
+  } else {
+    end.reason = failed_->refusal.reason;
+  }
+  end.started = admitted_;
+  end.usage = usage();
+  end.choices = spec_.sampling.n;
+  end.met_deadline = completed_.has_value() ? completed_->met_deadline : failed_->met_deadline;
+  return end;
+}
+
+std::vector<std::int64_t> WatchedRequest::tokens_by_choice() const {
+  std::vector<std::int64_t> tokens;
+  for (const Choice& choice : choices_) tokens.push_back(std::ssize(choice.tokens));
+  return tokens;
 }
 
 void WatchedRequest::Hear(const Admitted& admitted) {
@@ -100,6 +124,7 @@ void WatchedRequest::Hear(const Finished& finished) {
   Choice& choice = choices_[static_cast<std::size_t>(finished.index)];
   if (choice.finished.has_value()) Bad("a choice finished twice");
   choice.finished = finished;
+  last_finish_ = finished.reason;
 }
 
 void WatchedRequest::Hear(const Completed& completed) {
@@ -184,7 +209,8 @@ std::string WatchedRequest::FailureViolation(const Circumstances& circumstances)
     case RefusalReason::kBackendFault:
       return circumstances.faults ? "" : "BACKEND_FAULT without a fault";
     case RefusalReason::kDraining:
-      return circumstances.draining ? "" : "DRAINING without a drain";
+    case RefusalReason::kDrainTimeout:
+      return circumstances.draining ? "" : name + " without a drain";
     case RefusalReason::kDeadlineExceeded:
     case RefusalReason::kDeadlineInfeasible:
       return spec_.deadline != kNoDeadline ? "" : name + " without a deadline";

@@ -9,9 +9,11 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "berth/event.h"
+#include "berth/metrics.h"
 #include "berth/request.h"
 #include "scenario.h"
 #include "tokenizer/tokenizer.h"
@@ -32,14 +34,16 @@ class WatchedRequest final : public EventSink {
   // Before Submit: calls `cancel` when so many tokens were heard.
   void CancelAt(std::int64_t tokens, std::function<void()> cancel);
   void NoteCancelled() { cancelled_ = true; }
+  // Before Submit: told of the end, before anybody finds that it has ended.
+  void set_on_end(std::function<void(const RequestEnded& request)> on_end) { on_end_ = std::move(on_end); }
 
   void OnEvent(StreamEvent event) override;
   bool ended() const { return ended_; }
   // REQUIRES: ended().
   bool completed() const { return completed_.has_value(); }
-  std::int64_t preemptions() const {
-    return completed_.has_value() ? completed_->usage.preemptions : failed_->usage.preemptions;
-  }
+  bool admitted() const { return admitted_; }
+  const Usage& usage() const { return completed_.has_value() ? completed_->usage : failed_->usage; }
+  std::vector<std::int64_t> tokens_by_choice() const;
 
   // What may end a request of this run, beside its own doing.
   struct Circumstances {
@@ -64,6 +68,8 @@ class WatchedRequest final : public EventSink {
     FinishReason reason = FinishReason::kLength;
   };
 
+  // As the frontend tells it to the metrics.
+  RequestEnded End() const;
   void Bad(const std::string& what);
   void Hear(const Admitted& admitted);
   void Hear(TokenDelta delta);
@@ -78,10 +84,12 @@ class WatchedRequest final : public EventSink {
   std::vector<TokenId> prompt_;
   std::int64_t cancel_at_ = 0;
   std::function<void()> cancel_;
+  std::function<void(const RequestEnded& request)> on_end_;
   std::atomic<bool> cancelled_ = false;
 
   // The output thread's until ended_.
   bool admitted_ = false;
+  FinishReason last_finish_ = FinishReason::kLength;
   std::vector<Choice> choices_;
   std::int64_t tokens_ = 0;
   std::optional<Failed> failed_;

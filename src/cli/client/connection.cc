@@ -1,8 +1,10 @@
 #include "cli/client/connection.h"
 
+#include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 #include "cli/client/call_status.h"
@@ -11,7 +13,7 @@
 namespace berth {
 namespace {
 
-std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const std::optional<TlsCredentials>& tls) {
+std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const std::optional<ClientTls>& tls) {
   if (!tls) return grpc::InsecureChannelCredentials();
   grpc::SslCredentialsOptions options;
   options.pem_root_certs = tls->roots;
@@ -20,9 +22,15 @@ std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const std::optional<TlsC
   return grpc::SslCredentials(options);
 }
 
+// What fails is told by the call's status, in one line; gRPC's own lines are for those who ask for them.
+void KeepGrpcQuiet() {
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+}
+
 }  // namespace
 
 std::shared_ptr<grpc::Channel> MakeChannel(const ConnectionOptions& options) {
+  KeepGrpcQuiet();
   grpc::ChannelArguments arguments;
   // The server's bound is on what it is sent; what it sends grows with the log-probabilities asked for.
   arguments.SetMaxReceiveMessageSize(-1);
@@ -38,10 +46,10 @@ absl::Status WaitUntilConnected(const ConnectionOptions& options, TimePoint dead
   while (state != GRPC_CHANNEL_READY) {
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE) {
       return absl::UnavailableError(
-          options.tls ? absl::StrCat("no TLS connection to ", options.address,
-                                     ": nothing listens there, it speaks plain text, or --tls-ca does not know it")
-                      : absl::StrCat("nothing listens at ", options.address,
-                                     ": start 'berth serve' there, or give the address it printed"));
+          options.tls
+              ? absl::StrCat("no TLS connection to ", options.address,
+                             ": nothing listens there, it speaks plain text, or --tls-ca does not know its certificate")
+              : absl::StrCat("nothing listens at ", options.address, ": ", options.remedy));
     }
     if (!channel->WaitForStateChange(state, until)) {
       return absl::UnavailableError("no answer from " + options.address + " in time");

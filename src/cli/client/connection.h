@@ -17,7 +17,7 @@ class Channel;
 namespace berth {
 
 // PEM texts. Without roots the system's are trusted; certificate and key come together, for mTLS.
-struct TlsCredentials {
+struct ClientTls {
   std::string roots;
   std::string certificate;
   std::string key;
@@ -25,8 +25,10 @@ struct TlsCredentials {
 
 struct ConnectionOptions {
   std::string address;                                        // "127.0.0.1:8433" or "unix:/path"
-  std::optional<TlsCredentials> tls;                          // absent = plain text
+  std::optional<ClientTls> tls;                               // absent = plain text
   std::vector<std::pair<std::string, std::string>> metadata;  // of every call
+  // What an error says to do where nothing listens.
+  std::string remedy = "start 'berth serve' there, give the address it printed, or --tls-ca if it speaks TLS";
   // How long a server may take to answer the connection. A port where nothing listens is told at once.
   Duration connect_timeout = std::chrono::seconds(5);
 };

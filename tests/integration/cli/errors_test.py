@@ -57,6 +57,7 @@ ARGUMENTS = [
     (["generate", "--prompt", "a", "--block-tokens", "24"], "power of two"),
     (["generate", "--prompt", "a\nb", "--threads", "a\nb"], "--threads"),
     (["serve", "--max-queue", "-1"], "--max-queue"),
+    (["serve", "--log-format", "xml"], "json or text"),
     (["batch"], "FILE"),
     (["batch", "/absent/requests.jsonl"], "/absent/requests.jsonl"),
     (["batch", "/"], "directory"),
@@ -72,6 +73,16 @@ ARGUMENTS = [
     (["score", "--text", "a", "--ids", "1"], "only one of"),
     (["score", "--top", "21"], "--top"),
     (["inspect", "a.gguf", "b.gguf"], "b.gguf"),
+    (["serve", "--drain-delay", "-1"], "--drain-delay"),
+    (["status", "--admin", "nowhere"], "HOST:PORT"),
+    (["status", "--watch", "--interval", "0"], "--interval"),
+    (["status", "--cert", "a.pem"], "--key"),
+    (["status", "--api-key-file", "/absent/key"], "/absent/key"),
+    (["requests", "--max", "1001"], "--max"),
+    (["cancel"], "request id"),
+    (["usage", "--since", "soon"], "--since"),
+    (["drain", "iron"], 'unexpected argument "iron"'),
+    (["check", "/absent/berth.yaml", "--against", "unix:/absent/a.sock"], "/absent/berth.yaml"),
 ]
 
 # Commands on a model, their input, and what the line must say.
@@ -106,7 +117,8 @@ INPUTS = [
 
 
 def name_of(arguments):
-    words = [word for word in arguments[:2] if word in {"serve", "generate", "client", "tokenize", "detokenize", "score", "inspect", "batch"}]
+    words = [word for word in arguments[:2] if word in {"serve", "generate", "client", "tokenize", "detokenize", "score", "inspect", "batch", "status", "requests", "cancel",
+                                                      "usage", "drain", "reload", "check"}]
     return " ".join(["berth", *words])
 
 
@@ -155,13 +167,18 @@ class Models(CliTest):
 
 
 class Outputs(CliTest):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
     def commands(self):
         model = stories()
         return [["--version"], ["--help"], ["generate", "--help"], ["generate", "--model", model, "--prompt", "a", "--max-tokens", "4"],
                 ["generate", "--model", model, "--prompt", "a", "--max-tokens", "4", "--json"],
                 ["tokenize", "--model", model, "--text", "a"], ["detokenize", "--model", model, "--ids", "403"],
                 ["score", "--model", model, "--text", "Once upon"], ["inspect", model],
-                ["serve", "--model", model, "--grpc", "127.0.0.1:0", "--json"]]
+                ["serve", "--model", model, "--grpc", "127.0.0.1:0", "--ops", "127.0.0.1:0", "--admin", f"unix:{self.folder}/a.sock", "--json"]]
 
     def test_a_full_device_is_one_line_and_exit_code_2(self):
         for arguments in self.commands():
@@ -200,6 +217,9 @@ class Faults(CliTest):
     def test_a_server_that_is_not_there_is_exit_code_1(self):
         self.fails(berth("client", "generate", "--prompt", "a", "--server", "127.0.0.1:1"), 1, "berth client generate",
                    "127.0.0.1:1", "berth serve")
+        for command in (["status"], ["requests"], ["cancel", "x"], ["reload"], ["drain"], ["usage"]):
+            with self.subTest(command=command):
+                self.fails(berth(*command, "--admin", "unix:/absent/a.sock"), 1, f"berth {command[0]}", "nothing listens at unix:/absent/a.sock")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """berth serve --config: the policy file at start and while the server runs."""
 
+import json
 import os
 import signal
 import tempfile
@@ -13,7 +14,7 @@ POLICY = """version: 1
 model: {path: %s, name: tales}
 kv_cache: {memory: 1MiB}
 compute: {threads: 1}
-server: {grpc: "127.0.0.1:0", drain_timeout: 30s}
+server: {grpc: "127.0.0.1:0", ops: "127.0.0.1:0", drain_delay: 0s, drain_timeout: 30s}
 classes:
   gold: {kv_guarantee: %d%%, default_output_tokens: %d}
   iron: {kv_guarantee: 20%%, kv_borrowing_limit: 80%%, preemptible: true}
@@ -51,7 +52,12 @@ class ServeConfig(CliTest):
         self.write(more="max_num_seqs: 8\nshceduler: {}\n")
         done = berth("serve", "--config", self.path)
         self.assertEqual(done.returncode, 2)
+        told = [json.loads(line) for line in done.stderr.decode().splitlines()]
+        self.assertEqual({entry["level"] for entry in told}, {"error"})
+        done = berth("serve", "--config", self.path, "--log-format", "text")
+        self.assertEqual(done.returncode, 2)
         lines = done.stderr.decode().splitlines()
+        self.assertEqual([entry["msg"] for entry in told], lines)
         self.assertEqual(len(lines), 3, lines)
         self.assertTrue(lines[0].startswith(f"{self.path}:10:1: error: unknown key \"max_num_seqs\""), lines[0])
         self.assertEqual(lines[2], f"berth serve: {self.path}: 2 errors")
@@ -62,10 +68,6 @@ class ServeConfig(CliTest):
         done = berth("serve", "--config", self.path)
         self.assertEqual(done.returncode, 2)
         self.assertIn(f"{self.path}:6:1: error: classes: the kv_guarantee of all classes add up to 111 blocks", done.stderr.decode())
-
-    def test_credentials_are_refused_while_nobody_checks_them(self):
-        self.write(more="tenants: {acme: {api_key_sha256: [{id: a, sha256: %s}]}}\n" % ("a" * 64))
-        self.fails(berth("serve", "--config", self.path), 2, "berth serve", "tenants.acme", "not checked yet")
 
     def test_a_changed_file_is_taken_in_while_the_server_runs(self):
         self.write(output=7)

@@ -5,6 +5,7 @@ import json
 import resource
 import signal
 import socket
+import tempfile
 import unittest
 
 from cli_support import CliTest, berth, smollm2, start, stories
@@ -12,8 +13,10 @@ from cli_support import CliTest, berth, smollm2, start, stories
 
 @contextlib.contextmanager
 def server(model, *args):
-    """A server that listens; killed at the end if it still runs. Its standard error is a pipe: little is ever logged."""
-    running = start("serve", "--model", model, "--grpc", "127.0.0.1:0", "--json", *args)
+    """A server that listens; killed at the end if it still runs. Its standard error is a pipe: a line a request."""
+    folder = tempfile.TemporaryDirectory()
+    running = start("serve", "--model", model, "--grpc", "127.0.0.1:0", "--ops", "127.0.0.1:0", "--admin",
+                    f"unix:{folder.name}/a.sock", "--drain-delay", 0, "--json", *args)
     try:
         line = running.stdout.readline()
         if not line:
@@ -26,6 +29,7 @@ def server(model, *args):
         running.wait()
         running.stdout.close()
         running.stderr.close()
+        folder.cleanup()
 
 
 def wait_for_log(running, part):
@@ -69,7 +73,7 @@ class StartUp(CliTest):
             self.assertIn(part, log)
         self.assertEqual(code, 0)
         self.assertIn("draining", rest)
-        self.assertTrue(rest.endswith("stopped\n"), rest)
+        self.assertEqual(json.loads(rest.splitlines()[-1])["msg"], "stopped")
 
     def test_a_pool_below_one_context_is_warned_of(self):
         with server(stories(), "--kv-memory", "30KiB") as running:
@@ -83,12 +87,16 @@ class StartUp(CliTest):
 
     def test_a_port_in_use_and_a_bad_address_are_one_line(self):
         model = stories()
+        free = "127.0.0.1:0"
         with socket.create_server(("127.0.0.1", 0)) as taken:
             address = f"127.0.0.1:{taken.getsockname()[1]}"
-            self.fails(berth("serve", "--model", model, "--grpc", address), 2, "berth serve", address)
+            for log_format in ("json", "text"):
+                command = ("serve", "--model", model, "--log-format", log_format)
+                self.fails(berth(*command, "--grpc", address, "--ops", free), 2, "berth serve", address)
+                self.fails(berth(*command, "--grpc", free, "--ops", address), 2, "berth serve", "server.ops", address)
         for address in ("nowhere", "127.0.0.1:65536", "127.0.0.1:x", "no.such.host.invalid:1", ""):
             with self.subTest(address=address):
-                self.fails(berth("serve", "--model", model, "--grpc", address), 2, "berth serve")
+                self.fails(berth("serve", "--model", model, "--grpc", address, "--ops", free), 2, "berth serve")
 
 
 class Client(CliTest):

@@ -41,6 +41,7 @@ class ReloaderTest : public ::testing::Test {
     options.path = path_;
     options.context = test::SmallPool();
     options.settle_time = std::chrono::milliseconds(1);
+    options.check = [this](const ServerConfig&, const Policy&) { return unfit_; };
     reloader_ = std::make_unique<PolicyReloader>(
         options, std::move(running),
         [this](ServerConfig* config) {
@@ -85,6 +86,7 @@ class ReloaderTest : public ::testing::Test {
   std::string path_;
   std::function<void(ServerConfig*)> override_;
   absl::Status refusal_;
+  absl::Status unfit_;
 
   std::mutex mutex_;
   std::condition_variable told_;
@@ -105,6 +107,39 @@ TEST_F(ReloaderTest, AGoodFileComesInForceWithItsChangesTold) {
   EXPECT_EQ(reloader_->running_sha256(), report.sha256);
   EXPECT_THAT(InForce(), ElementsAre(60));
   EXPECT_EQ(reports_.size(), 1u);
+}
+
+TEST_F(ReloaderTest, ADryRunMayJudgeAnotherTextInTheFilesPlaceAndChangesNothing) {
+  folder_.Write("p.yaml", WithGuarantee(50));
+  Start("p.yaml", false);
+  const std::string before = reloader_->running_sha256();
+  const ReloadReport report = reloader_->Reload({.dry_run = true, .text = WithGuarantee(60)});
+  EXPECT_TRUE(report.ok) << report.error;
+  EXPECT_THAT(report.changes, ElementsAre(Change{"classes.interactive.kv_guarantee", "50%", "60%", Effect::kLive}));
+  EXPECT_EQ(report.sha256, Sha256Hex(WithGuarantee(60)));
+  ASSERT_TRUE(report.policy.has_value());
+  EXPECT_EQ(report.policy->classes[0].kv_guarantee_blocks, 60);
+  const ReloadReport bad = reloader_->Reload({.dry_run = true, .text = "version: 1\nfrobnicate: 1\n"});
+  EXPECT_FALSE(bad.ok);
+  EXPECT_FALSE(bad.policy.has_value());
+  ASSERT_EQ(bad.findings.size(), 1u);
+  EXPECT_THAT(bad.findings[0], HasSubstr("policy:2:1: error: unknown key"));
+  EXPECT_EQ(reloader_->running_sha256(), before);
+  EXPECT_THAT(InForce(), IsEmpty());
+  EXPECT_TRUE(reports_.empty());
+}
+
+TEST_F(ReloaderTest, WhatTheServerCannotTakeIsToldInADryRunToo) {
+  folder_.Write("p.yaml", WithGuarantee(50));
+  Start("p.yaml", false);
+  folder_.Write("p.yaml", WithGuarantee(60));
+  unfit_ = absl::FailedPreconditionError("too large for me");
+  for (const bool dry_run : {true, false}) {
+    const ReloadReport report = reloader_->Reload({.dry_run = dry_run});
+    EXPECT_FALSE(report.ok);
+    EXPECT_EQ(report.error, path_ + ": too large for me; the running policy stays in force");
+  }
+  EXPECT_THAT(InForce(), IsEmpty());
 }
 
 TEST_F(ReloaderTest, ABadFileChangesNothingAndSaysWhy) {

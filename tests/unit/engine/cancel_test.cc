@@ -22,7 +22,7 @@ TEST_F(Cancel, EndsTheRequestWithinOneStepWhereverItIs) {
       backend->LetOneStepGo();
     }
     backend->WaitForStepAtGate();
-    WaitForLoad([](const Engine::Load& load) { return load.running_requests == 1; });
+    WaitForLoad([](const Engine::Load& load) { return load.running_requests() == 1; });
     engine->Cancel(TicketOf("victim"));
     backend->LetOneStepGo();
     EXPECT_EQ(sink->WaitForEnd().failure(), RefusalReason::kCancelledByClient) << steps_done;
@@ -46,7 +46,7 @@ TEST_F(Cancel, EndsAQueuedRequestWithinOneStepOfTheRunningOne) {
   EXPECT_EQ(queued->WaitForEnd().failure(), RefusalReason::kCancelledByClient);
   EXPECT_TRUE(queued->All<Admitted>().empty());
   EXPECT_FALSE(running->ended());
-  EXPECT_EQ(engine->load().queued_requests, 1);
+  EXPECT_EQ(engine->load().queued_requests(), 1);
   backend->OpenGate();
   EXPECT_EQ(running->WaitForEnd().finish_reason(), FinishReason::kLength);
   EXPECT_EQ(behind->WaitForEnd().finish_reason(), FinishReason::kLength);
@@ -91,7 +91,7 @@ TEST_F(Cancel, OfAGroupEndsAllItsChoices) {
     EXPECT_EQ(backend->steps(), steps_done + 1);
     EXPECT_EQ(sink->Only<Failed>()->usage.output_tokens, 3 * std::max(0, steps_done - 1));
     backend->OpenGate();
-    EXPECT_EQ(engine->load().reserved_blocks, 0);
+    EXPECT_EQ(engine->load().reserved_blocks(), 0);
   }
 }
 

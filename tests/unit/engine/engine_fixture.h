@@ -25,6 +25,7 @@
 #include "fakes/fake_clock.h"
 #include "fakes/fake_tokenizer.h"
 #include "fakes/queuing_policy.h"
+#include "fakes/recording_metrics.h"
 
 namespace berth::test {
 
@@ -156,6 +157,7 @@ class EngineFixture : public ::testing::Test {
     options.max_context_tokens = settings.max_context_tokens;
     options.calibration_steps = settings.calibration_steps;
     options.probe_interval = settings.probe_interval;
+    options.metrics = &metrics;
     options.policy = QueuingPolicy(
         info.pool, settings.max_running_sequences > 0 ? settings.max_running_sequences : settings.max_step_tokens,
         settings.max_step_tokens, settings.max_queued_requests);
@@ -231,17 +233,17 @@ class EngineFixture : public ::testing::Test {
     while (!as_expected(engine->load())) std::this_thread::yield();
   }
   void WaitForQueued(std::int64_t requests) const {
-    WaitForLoad([requests](const Engine::Load& load) { return load.queued_requests == requests; });
+    WaitForLoad([requests](const Engine::Load& load) { return load.queued_requests() == requests; });
   }
 
   // Nothing is held, and a request that needs the whole pool runs.
   void ExpectFullCapacity() {
     const Engine::Load load = engine->load();
-    EXPECT_EQ(load.running_requests, 0);
-    EXPECT_EQ(load.queued_requests, 0);
-    EXPECT_EQ(load.parked_requests, 0);
+    EXPECT_EQ(load.running_requests(), 0);
+    EXPECT_EQ(load.queued_requests(), 0);
+    EXPECT_EQ(load.parked_requests(), 0);
     EXPECT_EQ(load.held_blocks, 0);
-    EXPECT_EQ(load.reserved_blocks, 0);
+    EXPECT_EQ(load.reserved_blocks(), 0);
     backend->OpenGate();
     const KvPoolShape pool = backend->info().pool;
     // As many as it takes, each as long as the context lets it be.
@@ -264,6 +266,7 @@ class EngineFixture : public ::testing::Test {
   std::unordered_map<std::string, TicketNumber> ticket_numbers;  // guarded by ticket_numbers_mutex
   FakeClock clock;
   FakeTokenizer tokenizer;
+  RecordingMetrics metrics;
   std::unique_ptr<FakeBackend> backend;
   std::unique_ptr<Engine> engine;
 };

@@ -34,7 +34,7 @@ TEST_F(Many, ShareOneStep) {
   backend->WaitForStepAtGate();
   const std::vector<SeenRow> seen = backend->seen();
   EXPECT_EQ(std::ranges::count(seen, 1, &SeenRow::step), 6) << "one decode and five prompts";
-  WaitForLoad([](const Engine::Load& load) { return load.running_requests == 6; });
+  WaitForLoad([](const Engine::Load& load) { return load.running_requests() == 6; });
   backend->OpenGate();
   for (const auto& sink : sinks) EXPECT_EQ(sink->WaitForEnd().finish_reason(), FinishReason::kLength);
   ExpectFullCapacity();
@@ -59,7 +59,7 @@ TEST_F(Many, EachGetsTheTokensThatItWouldGetAlone) {
     for (const Asked& one : asked) {
       EXPECT_EQ(one.sink->WaitForEnd().text(), Letters(one.prompt, one.tokens));
     }
-    EXPECT_EQ(engine->load().reserved_blocks, 0);
+    EXPECT_EQ(engine->load().reserved_blocks(), 0);
   }
 }
 
@@ -99,7 +99,7 @@ TEST_F(Many, AStopStringFoundBehindTheStepsNeverLeaksTextAndCountsNoTokenBehindI
     EXPECT_EQ(sink->token_ids().size(), 11U);
     EXPECT_EQ(sink->Only<Completed>()->usage.output_tokens, 11);
   }
-  EXPECT_EQ(engine->load().reserved_blocks, 0);
+  EXPECT_EQ(engine->load().reserved_blocks(), 0);
 }
 
 TEST_F(Many, AStopStringFreesTheBlocksWithinOneStep) {
@@ -138,7 +138,7 @@ TEST_F(Many, ASlowSinkDelaysNoStepAndHoldsNoBlock) {
   while (!reached) std::this_thread::yield();
   const auto other = Submit(Request("other", "q", 30));
   WaitForLoad([](const Engine::Load& load) {
-    return load.running_requests == 0 && load.queued_requests == 0 && load.reserved_blocks == 0;
+    return load.running_requests() == 0 && load.queued_requests() == 0 && load.reserved_blocks() == 0;
   });
   EXPECT_FALSE(slow->ended());
   go_on = true;

@@ -96,7 +96,7 @@ TEST_F(PolicyChange, AHeldRequestStillHearsOfItsDeadlineItsCancelAndTheDrain) {
   engine->Cancel(TicketOf("cancelled"));
   EXPECT_EQ(cancelled->WaitForEnd().failure(), RefusalReason::kCancelledByClient);
   engine->Shutdown(Duration::zero());
-  EXPECT_EQ(drained->WaitForEnd().failure(), RefusalReason::kDraining);
+  EXPECT_EQ(drained->WaitForEnd().failure(), RefusalReason::kDrainTimeout);
 }
 
 }  // namespace

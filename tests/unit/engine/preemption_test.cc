@@ -64,7 +64,7 @@ class Preemption : public EngineFixture {
     interactive_ = Submit(InteractiveRequest());
     WaitForQueued(1);
     backend->LetOneStepGo();
-    WaitForLoad([](const Engine::Load& load) { return load.parked_requests == 1 && load.running_requests == 1; });
+    WaitForLoad([](const Engine::Load& load) { return load.parked_requests() == 1 && load.running_requests() == 1; });
     backend->WaitForStepAtGate();
   }
 
@@ -99,7 +99,7 @@ TEST_F(Preemption, IsAPauseAndNothingElseToItsCaller) {
     EXPECT_EQ(usage.preemptions, 1);
     EXPECT_EQ(usage.output_tokens, 40);
     EXPECT_EQ(interactive_->Only<Completed>()->usage.preemptions, 0);
-    EXPECT_EQ(engine->load().reserved_blocks, 0);
+    EXPECT_EQ(engine->load().reserved_blocks(), 0);
   }
 }
 
@@ -131,7 +131,7 @@ TEST_F(Preemption, KeepsInTheHostsMemoryWhatWouldCostMoreToComputeAgain) {
   EXPECT_EQ(usage.preemptions, 1);
   EXPECT_LE(usage.recomputed_tokens, 16);
   EXPECT_GT(backend->swapped_blocks(), 0);
-  EXPECT_EQ(engine->load().reserved_blocks, 0);
+  EXPECT_EQ(engine->load().reserved_blocks(), 0);
 }
 
 TEST_F(Preemption, EndsAtOnceForAParkedRequestThatIsCancelled) {
@@ -142,7 +142,7 @@ TEST_F(Preemption, EndsAtOnceForAParkedRequestThatIsCancelled) {
   backend->LetOneStepGo();
   EXPECT_EQ(batch->WaitForEnd().failure(), RefusalReason::kCancelledByClient);
   EXPECT_EQ(batch->Only<Failed>()->usage.preemptions, 1);
-  EXPECT_EQ(engine->load().parked_requests, 0);
+  EXPECT_EQ(engine->load().parked_requests(), 0);
   backend->OpenGate();
   EXPECT_EQ(interactive_->WaitForEnd().finish_reason(), FinishReason::kLength);
 }
@@ -183,7 +183,7 @@ TEST_F(Preemption, AStopStringFoundMeanwhileCompletesTheRequest) {
   EXPECT_EQ(batch->text(), "ab");
   EXPECT_EQ(batch->Only<Completed>()->usage.output_tokens, 5);
   interactive_->WaitForEnd();
-  EXPECT_EQ(engine->load().reserved_blocks, 0);
+  EXPECT_EQ(engine->load().reserved_blocks(), 0);
 }
 
 TEST_F(Preemption, OfAGroupKeepsEveryChoiceAsItWas) {
@@ -207,7 +207,7 @@ TEST_F(Preemption, OfAGroupKeepsEveryChoiceAsItWas) {
   }
   EXPECT_EQ(batch->Only<Completed>()->usage.preemptions, 1);
   interactive_->WaitForEnd();
-  EXPECT_EQ(engine->load().reserved_blocks, 0);
+  EXPECT_EQ(engine->load().reserved_blocks(), 0);
 }
 
 TEST_F(Preemption, NeverTakesThePlaceOfAParkedRequestInItsQueue) {

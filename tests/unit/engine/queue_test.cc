@@ -17,7 +17,7 @@ class Queue : public EngineFixture {
     backend->CloseGate();
     auto sink = Submit(Request("running", "p", 3));
     backend->WaitForStepAtGate();
-    WaitForLoad([](const Engine::Load& load) { return load.running_requests == 1; });
+    WaitForLoad([](const Engine::Load& load) { return load.running_requests() == 1; });
     return sink;
   }
 };
@@ -65,7 +65,7 @@ TEST_F(Queue, NeverExceedsItsBoundHoweverManyArriveAtOnce) {
     threads.emplace_back([&, i] {
       while (!go) std::this_thread::yield();
       const auto refusal = TrySubmit(Request(std::to_string(i), "p", 2), sinks[static_cast<std::size_t>(i)]);
-      EXPECT_LE(engine->load().queued_requests, kBound);
+      EXPECT_LE(engine->load().queued_requests(), kBound);
       if (!refusal.has_value()) {
         ++accepted;
       } else {
@@ -80,7 +80,7 @@ TEST_F(Queue, NeverExceedsItsBoundHoweverManyArriveAtOnce) {
   EXPECT_EQ(accepted, kBound);
   EXPECT_EQ(refused, kArrivals - kBound);
   WaitForQueued(kBound);
-  EXPECT_EQ(engine->load().running_requests, 1);
+  EXPECT_EQ(engine->load().running_requests(), 1);
   backend->OpenGate();
   running->WaitForEnd();
   for (const auto& sink : sinks) {
@@ -140,8 +140,8 @@ TEST_F(Queue, WhoeverHearsTheEndFindsTheIdThePlaceAndTheBlocksFree) {
   StartEngine({.max_running_sequences = 1, .max_queued_requests = 1});
   for (int i = 0; i < 200; ++i) {
     ASSERT_EQ(Run(Request("same", "p", 1))->finish_reason(), FinishReason::kLength);
-    ASSERT_EQ(engine->load().reserved_blocks, 0);
-    ASSERT_EQ(engine->load().running_requests, 0);
+    ASSERT_EQ(engine->load().reserved_blocks(), 0);
+    ASSERT_EQ(engine->load().running_requests(), 0);
   }
 }
 
@@ -171,18 +171,18 @@ TEST_F(Queue, ARefusedClassIsToldBeforeAnythingElseIsDone) {
 
 TEST_F(Queue, LoadTellsWhatRunsWaitsAndIsHeld) {
   StartEngine({.block_tokens = 4, .max_step_tokens = 4, .max_running_sequences = 1});
-  EXPECT_EQ(engine->load().reserved_blocks, 0);
+  EXPECT_EQ(engine->load().reserved_blocks(), 0);
   backend->CloseGate();
   const auto first = Submit(Request("first", "ten tokens", 7));
   backend->WaitForStepAtGate();
   const auto second = Submit(Request("second", "p", 3));
   WaitForQueued(1);
   const Engine::Load load = engine->load();
-  EXPECT_EQ(load.running_requests, 1);
+  EXPECT_EQ(load.running_requests(), 1);
   EXPECT_EQ(load.classes.at(0).running_requests, 1);
   EXPECT_EQ(load.classes.at(0).queued_requests, 1);
   EXPECT_EQ(load.held_blocks, 1);
-  EXPECT_EQ(load.reserved_blocks, 4);
+  EXPECT_EQ(load.reserved_blocks(), 4);
   backend->OpenGate();
   first->WaitForEnd();
   second->WaitForEnd();

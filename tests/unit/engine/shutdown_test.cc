@@ -49,10 +49,10 @@ TEST_F(Shutdown, EndsTheRestOnceItsTimeIsOver) {
   clock.Advance(seconds(10));
   backend->LetOneStepGo();
   draining.join();
-  EXPECT_EQ(running->failure(), RefusalReason::kDraining);
-  EXPECT_EQ(queued->failure(), RefusalReason::kDraining);
+  EXPECT_EQ(running->failure(), RefusalReason::kDrainTimeout);
+  EXPECT_EQ(queued->failure(), RefusalReason::kDrainTimeout);
   EXPECT_EQ(backend->steps(), 2);
-  EXPECT_EQ(engine->load().reserved_blocks, 0);
+  EXPECT_EQ(engine->load().reserved_blocks(), 0);
 }
 
 TEST_F(Shutdown, IsIdempotentAndTheShortestTimeoutHolds) {

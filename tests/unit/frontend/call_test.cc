@@ -12,6 +12,7 @@
 
 #include "fakes/fake_clock.h"
 #include "fakes/fake_tokenizer.h"
+#include "fakes/recording_metrics.h"
 #include "frontend/call_registry.h"
 
 namespace berth {
@@ -33,6 +34,7 @@ class FakeTransport final : public CallTransport {
     ASSERT_FALSE(ending.has_value()) << "Finish twice";
     if (last != nullptr) Keep(*last);
     ending = how;
+    if (on_finish) on_finish();
   }
   std::function<void()> SlowReaderAborter() override {
     return [this] { ++aborts; };
@@ -56,6 +58,7 @@ class FakeTransport final : public CallTransport {
   std::vector<std::string> sent;
   bool writing = false;
   std::optional<CallEnding> ending;
+  std::function<void()> on_finish;
   int aborts = 0;
 
  private:
@@ -83,8 +86,13 @@ class CallTest : public testing::Test {
   std::shared_ptr<CallType> Make(bool return_token_ids = false) {
     OutputSpec output;
     output.return_token_ids = return_token_ids;
-    return std::make_shared<CallType>(&clock_, EventEncoder(&tokenizer_, output, "batch"),
-                                      CallNames{.request_id = "r1"}, &transport_);
+    const CallFacts facts{.names = {.request_id = "r1", .trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"},
+                          .service_class = 1,
+                          .tenant = 2,
+                          .choices = 3,
+                          .arrival = clock_.Now()};
+    return std::make_shared<CallType>(&clock_, &metrics_, EventEncoder(&tokenizer_, output, "batch"), facts,
+                                      &transport_);
   }
   void WriteDone(StreamCall* call, bool ok = true) {
     transport_.writing = false;
@@ -93,6 +101,7 @@ class CallTest : public testing::Test {
 
   test::FakeClock clock_;
   test::FakeTokenizer tokenizer_;
+  test::RecordingMetrics metrics_;
   FakeTransport transport_;
 };
 
@@ -315,6 +324,93 @@ TEST_F(CallTest, TheRegistryWaitsForTheLastCall) {
   closer.join();
 }
 
+// What the metrics hear of a call's end.
+
+TEST_F(CallTest, AnEndIsToldOnceJustBeforeTheStatus) {
+  std::size_t told_at_finish = 0;
+  transport_.on_finish = [&] { told_at_finish = metrics_.told().ends.size(); };
+  auto call = Make<StreamCall>();
+  call->OnEvent(Admitted{});
+  call->OnEvent(Finished{1, FinishReason::kStopToken, {}});
+  call->OnEvent(Finished{0, FinishReason::kLength, {}});
+  clock_.Advance(std::chrono::seconds(3));
+  Completed completed = Done(7);
+  completed.usage.prompt_tokens = 5;
+  completed.met_deadline = true;
+  call->OnEvent(completed);
+  EXPECT_TRUE(metrics_.told().ends.empty()) << "a write is in flight";
+  while (!transport_.ending) WriteDone(call.get());
+  EXPECT_EQ(told_at_finish, 1U);
+  call->OnCancel();
+  call->OnDone();
+  const auto ends = metrics_.told().ends;
+  ASSERT_EQ(ends.size(), 1U);
+  EXPECT_EQ(ends[0].request_id, "r1");
+  EXPECT_EQ(ends[0].trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
+  EXPECT_EQ(ends[0].told.service_class, 1);
+  EXPECT_EQ(ends[0].told.tenant, 2);
+  EXPECT_EQ(ends[0].told.choices, 3);
+  EXPECT_EQ(ends[0].finish(), FinishReason::kLength) << "the choice that ended last";
+  EXPECT_TRUE(ends[0].told.started);
+  EXPECT_EQ(ends[0].told.usage.output_tokens, 7);
+  EXPECT_EQ(ends[0].told.total_time, std::chrono::seconds(3));
+  EXPECT_EQ(ends[0].told.met_deadline, true);
+}
+
+TEST_F(CallTest, ARefusalIsToldAsOneThatNeverStarted) {
+  auto call = Make<UnaryCall>();
+  call->OnEvent(Refused(RefusalReason::kQueueFull));
+  const auto ends = metrics_.told().ends;
+  ASSERT_EQ(ends.size(), 1U);
+  EXPECT_EQ(ends[0].refusal(), RefusalReason::kQueueFull);
+  EXPECT_FALSE(ends[0].told.started);
+  EXPECT_EQ(ends[0].told.met_deadline, std::nullopt);
+}
+
+TEST_F(CallTest, AFailureIsToldWithItsUsage) {
+  auto call = Make<UnaryCall>();
+  call->OnEvent(Admitted{});
+  Failed failed = Refused(RefusalReason::kBackendFault);
+  failed.usage.kv_block_seconds = 2.5;
+  failed.met_deadline = false;
+  call->OnEvent(failed);
+  const auto ends = metrics_.told().ends;
+  ASSERT_EQ(ends.size(), 1U);
+  EXPECT_EQ(ends[0].refusal(), RefusalReason::kBackendFault);
+  EXPECT_TRUE(ends[0].told.started);
+  EXPECT_EQ(ends[0].told.usage.kv_block_seconds, 2.5);
+  EXPECT_EQ(ends[0].told.met_deadline, false);
+}
+
+TEST_F(CallTest, AReaderThatWasAbortedIsToldAsSlowWithWhatItUsed) {
+  auto call = Make<StreamCall>();
+  call->OnEvent(Admitted{});
+  clock_.Advance(kTimeout);
+  ASSERT_TRUE(call->AborterIfStuck(clock_.Now(), kTimeout));
+  call->OnCancel();
+  EXPECT_TRUE(metrics_.told().ends.empty()) << "its request still holds blocks";
+  Failed failed = Refused(RefusalReason::kCancelledByClient);
+  failed.usage.kv_block_seconds = 4.0;
+  call->OnEvent(failed);
+  WriteDone(call.get(), false);
+  const auto ends = metrics_.told().ends;
+  ASSERT_EQ(ends.size(), 1U);
+  EXPECT_EQ(ends[0].refusal(), RefusalReason::kSlowReader);
+  EXPECT_EQ(ends[0].told.usage.kv_block_seconds, 4.0);
+  EXPECT_EQ(transport_.ending->status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST_F(CallTest, AnAnswerThatWasFinishedStaysGoodEvenIfItsLastMessageIsNotRead) {
+  auto call = Make<UnaryCall>();
+  call->OnEvent(Admitted{});
+  call->OnEvent(Finished{0, FinishReason::kLength, {}});
+  call->OnEvent(Done(1));
+  clock_.Advance(kTimeout);
+  EXPECT_TRUE(call->AborterIfStuck(clock_.Now(), kTimeout));
+  ASSERT_EQ(metrics_.told().ends.size(), 1U);
+  EXPECT_EQ(metrics_.told().ends[0].finish(), FinishReason::kLength);
+}
+
 // Writes end on another thread than the one that brings events, as with gRPC.
 class ThreadedTransport final : public CallTransport {
  public:
@@ -362,8 +458,8 @@ class ThreadedTransport final : public CallTransport {
 
 TEST_F(CallTest, NoTextIsLostWhenWritesEndOnAnotherThread) {
   ThreadedTransport transport;
-  const auto call = std::make_shared<StreamCall>(&clock_, EventEncoder(&tokenizer_, OutputSpec(), "batch"),
-                                                 CallNames{.request_id = "r1"}, &transport);
+  const auto call = std::make_shared<StreamCall>(&clock_, &metrics_, EventEncoder(&tokenizer_, OutputSpec(), "batch"),
+                                                 CallFacts{.names = {.request_id = "r1"}}, &transport);
   std::thread writer([&] { transport.RunUntilFinished(call.get()); });
   std::string expected;
   call->OnEvent(Admitted{});

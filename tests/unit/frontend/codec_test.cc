@@ -411,6 +411,7 @@ TEST_F(CodecTest, AClassThatTheTenantMayNotUseIsRefusedHoweverItCameToBeMeant) {
   for (const char* const name : {"", "normal"}) {
     const Refusal refusal = RefuseWith([&](auto* r) { r->set_service_class(name); });
     EXPECT_EQ(refusal.reason, RefusalReason::kClassNotAllowed);
+    EXPECT_EQ(refusal.service_class, "normal");
     EXPECT_THAT(refusal.message, HasSubstr("tenant 'acme' may not use class 'normal'"));
   }
 }

@@ -176,7 +176,8 @@ TEST_F(IdentityTest, ATrustedGatewayNamesWhomItLikesAndTheFirstNameCounts) {
     EXPECT_EQ(Accept(CallWith(gate, {{"tenant", ""}, {"x-berth-tenant", "carl"}, {"f", "bert"}})).tenant_name, "carl");
     EXPECT_EQ(Accept(CallWith(gate, {{"tenant", "bert"}, {"x-berth-tenant", "carl"}})).tenant, 1);
     EXPECT_EQ(Accept(Call(gate, "a-new-one")).tenant, 4);
-    EXPECT_EQ(Reason(Call(gate, "no name")), RefusalReason::kInvalidRequest);
+    EXPECT_EQ(Reason(Call(gate, "new\nline")), RefusalReason::kInvalidRequest);
+    EXPECT_EQ(Reason(Call(gate, "é")), RefusalReason::kInvalidRequest);
     EXPECT_EQ(Reason(Call(gate, std::string(129, 'x'))), RefusalReason::kInvalidRequest);
   }
 }

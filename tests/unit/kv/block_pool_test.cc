@@ -143,6 +143,27 @@ TEST(BlockPool, IdleCachedBlocksCountAsFreeAndAPoolSizedRequestGetsThem) {
   EXPECT_EQ(pool.cached_blocks(), 0) << "a reused block is forgotten";
 }
 
+TEST(BlockPool, CountsWhatIsFreeAndCanBeFound) {
+  BlockPool pool({10, 4});
+  const std::vector<TokenId> prompt = Prompt(13);
+  {
+    const auto a = Computed(&pool, Spec(1, 4, 3), prompt);
+    EXPECT_EQ(pool.idle_cached_blocks(), 0) << "held";
+  }
+  EXPECT_EQ(pool.idle_cached_blocks(), 3);
+  {
+    const auto b = Computed(&pool, Spec(2, 4, 3), prompt);
+    EXPECT_EQ(pool.idle_cached_blocks(), 0) << "held again";
+  }
+  {
+    auto c = pool.Reserve(Spec(3, 8, 0), kSalt);
+    c->Cover(0, 32);
+    EXPECT_EQ(pool.idle_cached_blocks(), 2) << "one was reused";
+  }
+  EXPECT_EQ(pool.idle_cached_blocks(), 2);
+  pool.CheckBook();
+}
+
 TEST(BlockPool, APrefixOutlivesItsContinuations) {
   BlockPool pool({8, 4});
   const auto prompt = Prompt(29);

@@ -9,7 +9,7 @@
 #include "fakes/allocation_counter.h"
 #include "fakes/fake_clock.h"
 #include "fakes/metrics_scene.h"
-#include "page_reader.h"
+#include "fakes/page_reader.h"
 #include "telemetry/telemetry.h"
 
 namespace berth::test {

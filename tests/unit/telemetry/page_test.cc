@@ -8,7 +8,7 @@
 
 #include "fakes/fake_clock.h"
 #include "fakes/metrics_scene.h"
-#include "page_reader.h"
+#include "fakes/page_reader.h"
 #include "telemetry/metric_table.h"
 #include "telemetry/telemetry.h"
 

@@ -6,7 +6,7 @@
 
 #include "fakes/fake_clock.h"
 #include "fakes/metrics_scene.h"
-#include "page_reader.h"
+#include "fakes/page_reader.h"
 #include "telemetry/telemetry.h"
 
 namespace berth::test {

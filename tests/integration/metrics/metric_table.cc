@@ -1,24 +1,15 @@
-// Shows what the metric table, its page and the ops server are, for the tests that stand outside: promtool, Prometheus,
-// the checks of rules, dashboard and docs/metrics.md.
+// Prints the table of all metrics: for the tests of rules, dashboard and page, and as docs/metrics.md.
 //
-//   metrics_probe table   the table as JSON
-//   metrics_probe docs    docs/metrics.md
-//   metrics_probe page    a page on which everything has moved
-//   metrics_probe serve   serves such a page on a free port, prints the address, ends with its standard input
-#include <cstdio>
+//   metric_table json
+//   metric_table docs
 #include <iostream>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "berth/clock.h"
-#include "fakes/metrics_scene.h"
 #include "telemetry/label_rows.h"
 #include "telemetry/metric_table.h"
-#include "telemetry/ops_server.h"
-#include "telemetry/telemetry.h"
 
 namespace berth::test {
 namespace {
@@ -62,7 +53,7 @@ void PrintDocs() {
       << "# Metrics\n\n"
          "What `/metrics` on `server.ops` shows. Made from the table in `src/telemetry/metric_table.cc`; a test keeps "
          "the "
-         "two equal, and\n`build/cpu/bin/metrics_probe docs > docs/metrics.md` writes it anew.\n\n"
+         "two equal, and\n`build/cpu/bin/metric_table docs > docs/metrics.md` writes it anew.\n\n"
          "- Every series is there from the start, at 0. Exceptions: a promise that a class does not make has no "
          "threshold; "
          "beyond 100 tenants, and for tenants\n  that the policy file does not list, a series appears when it first "
@@ -81,31 +72,10 @@ void PrintDocs() {
   }
 }
 
-int Serve(const Telemetry& telemetry) {
-  absl::StatusOr<std::unique_ptr<OpsServer>> server = OpsServer::Start(
-      {.listen_address = "127.0.0.1:0"}, [&] { return telemetry.Page(); }, [] { return HealthState(); });
-  if (!server.ok()) {
-    std::cerr << server.status().message() << "\n";
-    return 1;
-  }
-  std::cout << (*server)->address() << std::endl;
-  while (std::getchar() != EOF) {
-  }
-  return 0;
-}
-
-int Main(std::string_view what) {
-  if (what == "table") return PrintTable(), 0;
-  if (what == "docs") return PrintDocs(), 0;
-  const SteadyClock clock;
-  Telemetry telemetry(SceneOptions(), &clock);
-  const Policy policy = ScenePolicy();
-  const std::vector<ClassSlo> slos = SceneSlos();
-  telemetry.OnPolicy({.policy = &policy, .slos = slos});
-  PlayEverything(&telemetry, clock.Now());
-  if (what == "page") return std::cout << telemetry.Page(), 0;
-  if (what == "serve") return Serve(telemetry);
-  std::cerr << "usage: metrics_probe table | docs | page | serve\n";
+int Main(std::string_view form) {
+  if (form == "json") return PrintTable(), 0;
+  if (form == "docs") return PrintDocs(), 0;
+  std::cerr << "usage: metric_table json | docs\n";
   return 2;
 }
 
