@@ -10,7 +10,11 @@ MODEL  ?=
 REQUESTS ?= 200000
 SEED     ?= 1
 
-.PHONY: help run test simtest build model asan tsan lint format bench clean packages test-packages
+# The emulation's tests exist only where CUDA's headers do.
+TSAN_TARGETS := base_test config_test engine_test frontend_test invariance_test ops_server_test runner_test telemetry_test \
+  threaded_test tokenizer_test cuda_emulation_tests
+
+.PHONY: help run test simtest build model asan tsan cuda lint format bench clean packages test-packages
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,8 +42,13 @@ asan:  ## Every test under AddressSanitizer and UndefinedBehaviorSanitizer
 
 tsan: test-packages  ## The threaded parts under ThreadSanitizer (gRPC's own locks are not instrumented: without it)
 	cmake --preset tsan
-	cmake --build build/tsan -j$(JOBS) --target base_test config_test engine_test frontend_test invariance_test ops_server_test runner_test telemetry_test threaded_test tokenizer_test
+	cmake --build build/tsan -j$(JOBS) --target $(TSAN_TARGETS)
 	ctest --preset tsan
+
+cuda: test-packages  ## The CUDA kernels through nvcc, what is in them, and their tests on a GPU if there is one
+	cmake --preset cuda
+	cmake --build build/cuda -j$(JOBS) --target cuda_tests
+	ctest --preset cuda
 
 lint:  ## clang-format and clang-tidy, warnings as errors
 	cmake/scripts/install-packages.sh build test lint
@@ -48,7 +57,7 @@ lint:  ## clang-format and clang-tidy, warnings as errors
 	cmake/scripts/lint.sh build/cpu $(JOBS)
 
 format:  ## Rewrite the sources in the project's format
-	git ls-files '*.h' '*.cc' | xargs -r clang-format -i
+	git ls-files '*.h' '*.cc' '*.cu' | xargs -r clang-format -i
 
 simtest: test-packages  ## Random workloads with faults against the core: REQUESTS=1000000 SEED=1
 	cmake --preset $(PRESET) >/dev/null

@@ -7,7 +7,8 @@ declare -A groups=(
   [build]="g++ cmake ninja-build ccache pkg-config python3 python3-pip libgrpc++-dev libprotobuf-dev protobuf-compiler
            protobuf-compiler-grpc libabsl-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libutf8proc-dev
            libyaml-cpp-dev libssl-dev prometheus-cpp-dev libmicrohttpd-dev"
-  [test]="libgtest-dev libgmock-dev libbenchmark-dev libpcre2-dev python3-venv prometheus python3-yaml"
+  [test]="libgtest-dev libgmock-dev libbenchmark-dev libpcre2-dev python3-venv prometheus python3-yaml
+          libboost-context-dev libopenblas-dev"
   [lint]="clang-format clang-tidy"
 )
 wanted=()

@@ -6,10 +6,14 @@ set -euo pipefail
 build=$1
 jobs=$2
 
-mapfile -t files < <(git ls-files '*.h' '*.cc')
+mapfile -t files < <(git ls-files '*.h' '*.cc' '*.cu')
 clang-format --dry-run --Werror "${files[@]}"
 
 mapfile -t sources < <(git ls-files 'src/*.cc' 'kernels/*.cc')
+# CUDA kernels are C++ to the emulation of the tests, where CUDA's headers are.
+if grep -q 'kernels/cuda/.*\.cu"' "$build/compile_commands.json"; then
+  mapfile -t -O "${#sources[@]}" sources < <(git ls-files 'kernels/cuda/*.cu')
+fi
 printf '%s\n' "${sources[@]}" |
   xargs -P "$jobs" -n 1 clang-tidy -p "$build" --quiet --warnings-as-errors='*' --extra-arg=-Wno-unknown-warning-option 2> >(grep -v 'warnings generated' >&2 || true)
 echo "lint: ${#files[@]} files clean"

@@ -33,8 +33,16 @@ FENCES = {
     r"CLI/": {"cli"},
     r"prometheus/|microhttpd\.h$": {"telemetry"},
     r"utf8proc\.h$": {"tokenizer"},
-    r"(immintrin|cuda\w*)\.h$": {"kernels"},
+    r"(immintrin|cuda\w*|cublas\w*)\.h$": {"kernels"},
 }
+# CUDA inside kernels/: what the rest of the product fills in knows none of it, kernels reach it through one header
+# alone, and only that header knows that the tests have an emulation of it.
+GPU_HEADER = Path("kernels/gpu.h")
+CUDA_FOLDER = Path("kernels/cuda")
+CUDA_HEADER = r"^(cuda|cublas)\w*\.h$"
+LAUNCH_HEADER = "cuda_runtime_api.h"  # cudaStream_t and cudaError_t, for the headers that declare launches
+# What only gpu.h may write: the emulation cannot run it.
+DEVICE_ONLY = re.compile(r"\basm\b|__CUDA_ARCH__|<<<|__shared__")
 # The deterministic core has no threads, no clock of its own, no randomness and no I/O.
 CORE = {"kv", "admission", "scheduler"}
 CORE_FORBIDDEN = r"^(thread|mutex|condition_variable|atomic|future|random|iostream|fstream|cstdio|filesystem)$"
@@ -46,6 +54,24 @@ PROTO = re.compile(r"\.pb\.h$")
 def module_of(path: Path) -> str:
     parts = path.parts
     return {"src": parts[1], "kernels": "kernels", "include": "berth"}[parts[0]]
+
+
+def cuda_faults(relative: Path, text: str):
+    if relative == GPU_HEADER or relative.parts[0] != "kernels":
+        return
+    inside = CUDA_FOLDER in relative.parents
+    for _, header in INCLUDE.findall(text):
+        if header.startswith("emulation/"):
+            yield f'{relative}: "{header}": only {GPU_HEADER} may include the emulation'
+        if header == str(GPU_HEADER) and not inside:
+            yield f'{relative}: "{header}" is for {CUDA_FOLDER} only'
+        if re.match(CUDA_HEADER, header) and not (inside and header == LAUNCH_HEADER):
+            yield f"{relative}: <{header}>: kernels include {GPU_HEADER} instead"
+    if inside:
+        for line, content in enumerate(text.splitlines(), start=1):
+            found = DEVICE_ONLY.search(content.split("//")[0])
+            if found:
+                yield f"{relative}:{line}: {found[0]} belongs in {GPU_HEADER} only"
 
 
 def faults(root: Path):
@@ -60,7 +86,9 @@ def faults(root: Path):
         if module not in ALLOWED and module not in {"kernels", "berth"}:
             yield f"{relative}: module '{module}' is not in the list of allowed edges"
             continue
-        for quote, header in INCLUDE.findall(path.read_text(encoding="utf-8")):
+        text = path.read_text(encoding="utf-8")
+        yield from cuda_faults(relative, text)
+        for quote, header in INCLUDE.findall(text):
             for fence, inside in FENCES.items():
                 if re.search(fence, header) and module not in inside:
                     yield f"{relative}: <{header}> belongs in {sorted(inside)} only"
@@ -68,6 +96,10 @@ def faults(root: Path):
                 yield f"{relative}: <{header}>: the deterministic core has no threads, clock, randomness or I/O"
             if quote == "<" or PROTO.search(header) or header.startswith("absl/"):
                 continue
+            if header.startswith("emulation/") and module == "kernels":
+                continue  # cuda_faults
+            if header == str(GPU_HEADER) and module != "kernels":
+                yield f'{relative}: "{header}": device code stays in kernels'
             target = header.split("/")[0]
             if "/" not in header or target not in modules:
                 yield f'{relative}: "{header}" is not written as "module/file.h"'

@@ -1,0 +1,36 @@
+# CUDA: the toolkit's headers, which the emulation in tests/emulation needs, and with BERTH_CUDA the compiler.
+#
+# berth_cuda_kernels(NAME <name> SRCS <file.cu> ...): a static library berth_<name> of kernels for compute capability 9.0.
+# A register that spills to memory is an error.
+set(BERTH_CUDA_ARCHITECTURE 90a)
+
+find_package(CUDAToolkit 13 QUIET)
+set(BERTH_CUDA_HEADERS "${CUDAToolkit_INCLUDE_DIRS}")
+
+if(BERTH_CUDA)
+  if(NOT CUDAToolkit_FOUND)
+    message(FATAL_ERROR "BERTH_CUDA needs NVIDIA's CUDA toolkit 13 with nvcc on PATH")
+  endif()
+  set(CMAKE_CUDA_ARCHITECTURES ${BERTH_CUDA_ARCHITECTURE}-real)
+  enable_language(CUDA)
+  # CMake 3.25.1 does not know that nvcc has it.
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  endif()
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+elseif(BERTH_BUILD_TESTS AND NOT BERTH_CUDA_HEADERS)
+  message(STATUS "No CUDA 13 toolkit: the tests that run CUDA kernels on the CPU are left out (docs/dependencies.md)")
+endif()
+
+function(berth_cuda_kernels)
+  cmake_parse_arguments(ARG "" "NAME" "SRCS" ${ARGN})
+  add_library(berth_${ARG_NAME} STATIC ${ARG_SRCS})
+  target_include_directories(berth_${ARG_NAME} PUBLIC $<TARGET_PROPERTY:berth_kernels,INTERFACE_INCLUDE_DIRECTORIES>)
+  target_compile_options(berth_${ARG_NAME} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xptxas --warn-on-spills,-Werror>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:--Werror all-warnings>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xcompiler -Wall,-Wextra,-ffp-contract=off>")
+  target_link_libraries(berth_${ARG_NAME} PUBLIC CUDA::cudart_static)
+endfunction()

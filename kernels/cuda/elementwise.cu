@@ -1,0 +1,82 @@
+#include "kernels/cuda/elementwise.h"
+
+#include "kernels/cuda/vector.h"
+#include "kernels/gpu.h"
+
+namespace berth::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// As many blocks as give each thread one vector of a row, within the grid's limit.
+unsigned BlocksFor(std::int64_t vectors) {
+  constexpr std::int64_t kMaxBlocks = 65535;
+  const std::int64_t blocks = (vectors + kThreads - 1) / kThreads;
+  return static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks);
+}
+
+__device__ std::int64_t FirstVector() {
+  return static_cast<std::int64_t>(blockIdx.y) * kThreads + static_cast<std::int64_t>(threadIdx.x);
+}
+
+__device__ std::int64_t VectorStep() { return static_cast<std::int64_t>(gridDim.y) * kThreads; }
+
+__global__ void __launch_bounds__(kThreads) SwigluKernel(const __grid_constant__ SwigluParams params) {
+  const std::int64_t token = blockIdx.x;
+  const std::uint16_t* gates = params.gate_up + token * 2 * params.size;
+  for (std::int64_t vector = FirstVector(); vector < params.size / kVectorElements; vector += VectorStep()) {
+    const std::int64_t at = vector * kVectorElements;
+    const Vector8 gate = LoadVector(gates + at);
+    Vector8 result = LoadVector(gates + params.size + at);
+#pragma unroll
+    for (int i = 0; i < kVectorElements; ++i) result.values[i] *= gate.values[i] / (1.0f + __expf(-gate.values[i]));
+    StoreVector(params.output + token * params.size + at, result);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) EmbeddingKernel(const __grid_constant__ EmbeddingParams params) {
+  const std::int64_t token = blockIdx.x;
+  const std::int64_t vectors = params.hidden_size / kVectorElements;
+  const auto* from = reinterpret_cast<const uint4*>(params.table) + params.token_ids[token] * vectors;
+  auto* to = reinterpret_cast<uint4*>(params.output) + token * vectors;
+  for (std::int64_t vector = FirstVector(); vector < vectors; vector += VectorStep()) to[vector] = from[vector];
+}
+
+__global__ void __launch_bounds__(kThreads) BlockCopiesKernel(const __grid_constant__ BlockCopiesParams params) {
+  const std::int64_t copy = blockIdx.x;
+  std::byte* part = params.pool + blockIdx.z * params.part_stride;
+  const auto* from = reinterpret_cast<const uint4*>(part + params.from[copy] * params.block_stride);
+  auto* to = reinterpret_cast<uint4*>(part + params.to[copy] * params.block_stride);
+  const auto vectors = params.part_bytes / static_cast<std::int64_t>(sizeof(uint4));
+  for (std::int64_t vector = FirstVector(); vector < vectors; vector += VectorStep()) to[vector] = from[vector];
+}
+
+}  // namespace
+
+cudaError_t LaunchSwiglu(const SwigluParams& params, cudaStream_t stream) {
+  if (params.size < 1 || params.size % kVectorElements != 0) return cudaErrorInvalidValue;
+  if (params.num_tokens == 0) return cudaSuccess;
+  const dim3 grid(static_cast<unsigned>(params.num_tokens), BlocksFor(params.size / kVectorElements));
+  return gpu::Launch(SwigluKernel, grid, dim3(kThreads), 0, stream, params);
+}
+
+cudaError_t LaunchEmbedding(const EmbeddingParams& params, cudaStream_t stream) {
+  if (params.hidden_size < 1 || params.hidden_size % kVectorElements != 0) return cudaErrorInvalidValue;
+  if (params.num_tokens == 0) return cudaSuccess;
+  const dim3 grid(static_cast<unsigned>(params.num_tokens), BlocksFor(params.hidden_size / kVectorElements));
+  return gpu::Launch(EmbeddingKernel, grid, dim3(kThreads), 0, stream, params);
+}
+
+cudaError_t LaunchBlockCopies(const BlockCopiesParams& params, cudaStream_t stream) {
+  constexpr std::int64_t kVectorBytes = sizeof(uint4);
+  if (params.part_bytes < 1 || params.part_bytes % kVectorBytes != 0 || params.part_stride % kVectorBytes != 0 ||
+      params.block_stride % kVectorBytes != 0) {
+    return cudaErrorInvalidValue;
+  }
+  if (params.num_copies == 0 || params.num_parts == 0) return cudaSuccess;
+  const dim3 grid(static_cast<unsigned>(params.num_copies), BlocksFor(params.part_bytes / kVectorBytes),
+                  static_cast<unsigned>(params.num_parts));
+  return gpu::Launch(BlockCopiesKernel, grid, dim3(kThreads), 0, stream, params);
+}
+
+}  // namespace berth::cuda

@@ -1,0 +1,39 @@
+// What the kernels that touch each element once are given. All pointers are to device memory, at multiples of 16 bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace berth::cuda {
+
+// output = gate · sigmoid(gate) · up (Shazeer, arXiv:2002.05202), in float32 until it is stored.
+struct SwigluParams {
+  const std::uint16_t* gate_up;  // [num_tokens, 2 · size] bfloat16: a token's gates, then its ups
+  std::uint16_t* output;         // [num_tokens, size]
+  std::int32_t num_tokens;
+  std::int32_t size;  // a multiple of 8
+};
+
+// Row token_ids[t] of the table for each token.
+struct EmbeddingParams {
+  const std::int32_t* token_ids;  // [num_tokens]
+  const std::uint16_t* table;     // [vocabulary, hidden_size] bfloat16
+  std::uint16_t* output;          // [num_tokens, hidden_size]
+  std::int32_t num_tokens;
+  std::int32_t hidden_size;  // a multiple of 8
+};
+
+// Whole blocks of the KV pool, in each of its parts (a layer's keys, its values, their scales): part p's block b has
+// its part_bytes at pool + p · part_stride + b · block_stride. No block is both a source and a destination.
+struct BlockCopiesParams {
+  const std::int32_t* from;  // [num_copies] block ids
+  const std::int32_t* to;    // [num_copies]
+  std::byte* pool;
+  std::int64_t part_stride;  // bytes, as the rest; all are multiples of 16
+  std::int64_t block_stride;
+  std::int64_t part_bytes;
+  std::int32_t num_parts;
+  std::int32_t num_copies;
+};
+
+}  // namespace berth::cuda
