@@ -1,6 +1,7 @@
 // A second opinion on the reservation rules: an independent executable model of them decides thousands of random
 // scenarios, and the core must decide the same, plan by plan.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -448,7 +449,7 @@ bool Agrees(const json& scenario) {
 TEST(LedgerModel, TheCoreDecidesEveryPlanAsTheModelDoes) {
   BERTH_REQUIRE_SHARED(model, "examples/ledger-model/model.py");
   const std::string folder = model.substr(0, model.rfind('/'));
-  const std::string output = testing::TempDir() + "/ledger_model_scenarios.json";
+  const std::string output = testing::TempDir() + "/ledger_model_scenarios." + std::to_string(getpid()) + ".json";
   const char* first = std::getenv("SEED");
   const char* count = std::getenv("SCENARIOS");
   const std::string command = std::string(BERTH_PYTHON) + " " + BERTH_EXPORT_SCRIPT + " " + folder + " " + output +

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -19,7 +20,9 @@ using Found = BatchOutput::Found;
 
 class BatchOutputTest : public ::testing::Test {
  protected:
-  BatchOutputTest() : path_(::testing::TempDir() + "/batch_output_test.jsonl") { std::filesystem::remove(path_); }
+  BatchOutputTest() : path_(::testing::TempDir() + "/batch_output_test." + std::to_string(getpid()) + ".jsonl") {
+    std::filesystem::remove(path_);
+  }
   ~BatchOutputTest() override { std::filesystem::remove(path_); }
 
   void Write(const std::string& text) const { std::ofstream(path_, std::ios::binary) << text; }
