@@ -1,12 +1,9 @@
 // The real gRPC server and engine over a backend without a model: what serving costs around the steps.
 #include <malloc.h>
 
-#include <condition_variable>
 #include <cstdlib>
-#include <fstream>
 #include <iostream>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -15,6 +12,7 @@
 #include "base/machine.h"
 #include "cli/output.h"
 #include "cli/runtime.h"
+#include "cli/serve_drain.h"
 #include "cli/serve_policy.h"
 #include "cli/signals.h"
 #include "config/policy_file.h"
@@ -22,6 +20,7 @@
 #include "fakes/word_tokenizer.h"
 #include "frontend/server.h"
 #include "paced_backend.h"
+#include "telemetry/process_stats.h"
 
 namespace berth::bench {
 namespace {
@@ -106,19 +105,8 @@ Policy Resolve(const ServerConfig& config, const KvPoolShape& pool) {
 }
 
 FrontendOptions FrontendOptionsFor(const ServerConfig& config, const Options& options, const KvPoolShape& pool) {
-  FrontendOptions frontend;
+  FrontendOptions frontend = cli::FrontendOptionsOf(config);
   frontend.listen_address = options.listen;
-  frontend.connections.max_message_bytes = config.server.max_message_bytes;
-  frontend.connections.max_metadata_bytes = config.server.max_metadata_bytes;
-  frontend.connections.max_streams = config.server.max_streams_per_connection;
-  frontend.connections.max_memory_bytes = config.server.max_memory_bytes;
-  frontend.identity = cli::IdentityOf(config);
-  frontend.write_timeout = config.server.write_timeout;
-  frontend.limits.max_stop_strings = config.request.max_stop_strings;
-  frontend.limits.max_stop_string_bytes = config.request.max_stop_string_bytes;
-  frontend.limits.max_logit_bias = config.request.max_logit_bias;
-  frontend.limits.max_logprobs = config.request.max_logprobs;
-  frontend.limits.max_request_id_bytes = config.request.max_request_id_bytes;
   frontend.model.name = "fake";
   frontend.model.config.context_tokens = config.model.max_context_tokens;
   frontend.model.max_context_tokens = config.model.max_context_tokens;
@@ -126,39 +114,12 @@ FrontendOptions FrontendOptionsFor(const ServerConfig& config, const Options& op
   return frontend;
 }
 
-// A line of /proc/self/status, in bytes.
-std::int64_t Memory(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(name + ":")) return std::stoll(line.substr(name.size() + 1)) * 1024;
-  }
-  return 0;
-}
-
 void PrintMemory() {
   malloc_trim(0);  // what is free is not kept
-  const Json row = {{"heap_in_use_bytes", mallinfo2().uordblks}, {"resident_bytes", Memory("VmRSS")}};
+  const Json row = {{"heap_in_use_bytes", mallinfo2().uordblks},
+                    {"resident_bytes", static_cast<std::int64_t>(ReadProcessStats().resident_bytes)}};
   std::cout << row.dump() << std::endl;
 }
-
-// Where the main thread waits for the first signal.
-class StopRequest {
- public:
-  void Set() {
-    const std::lock_guard lock(mutex_);
-    set_ = true;
-    changed_.notify_all();
-  }
-  void Wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return set_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool set_ = false;  // guarded by mutex_
-};
 
 int Serve(const Options& options) {
   cli::SignalWatcher signals;
@@ -177,8 +138,8 @@ int Serve(const Options& options) {
       GrpcServer::Start(FrontendOptionsFor(config, options, pool), &engine, &tokenizer, &clock);
   if (!server.ok()) Die(std::string(server.status().message()));
 
-  StopRequest stop;
-  signals.SetHandler([&](int) { stop.Set(); });
+  cli::StopRequest stop;
+  signals.SetHandler([&stop](int signal) { stop.Set(signal); });
   signals.SetHangupHandler(PrintMemory);
   const Json start = {{"grpc", (*server)->address()},
                       {"step_us", options.step_us},

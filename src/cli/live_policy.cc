@@ -27,7 +27,6 @@ absl::Status LivePolicy::Replace(const Policy& policy, const std::function<void(
   Policy next = CarriedLocked(policy);
   if (absl::Status valid = ValidatePolicy(next, pool_); !valid.ok()) return valid;
   tell(next);
-  callers_->SetPolicy(next);
   latest_ = std::move(next);
   GiveLocked();
   return absl::OkStatus();
@@ -46,6 +45,7 @@ absl::Status LivePolicy::Drain(const std::string& service_class) {
 }
 
 void LivePolicy::GiveLocked() {
+  callers_->SetPolicy(latest_);
   const std::shared_ptr<const Policy> before = engine_->policy();
   engine_->SetPolicy(latest_);
   const auto end = std::chrono::steady_clock::now() + kMostAdoptionTime;

@@ -32,6 +32,7 @@ class LivePolicy {
 
  private:
   Policy CarriedLocked(const Policy& policy) const;
+  // `latest_`, to all who must know it: those who name callers, and with them the metrics, before the engine.
   void GiveLocked();
 
   Engine* const engine_;

@@ -39,22 +39,8 @@ struct ServeOptions {
 
 FrontendOptions MakeFrontendOptions(const Runtime& runtime, ServeMetrics* metrics) {
   const ServerConfig& config = runtime.config;
-  FrontendOptions options;
-  options.listen_address = config.server.grpc;
-  options.tls = config.server.tls.pem;
-  options.connections.max_message_bytes = config.server.max_message_bytes;
-  options.connections.max_metadata_bytes = config.server.max_metadata_bytes;
-  options.connections.max_streams = config.server.max_streams_per_connection;
-  options.connections.max_memory_bytes = config.server.max_memory_bytes;
-  options.connections.max_age = config.server.max_connection_age;
-  options.identity = IdentityOf(config);
+  FrontendOptions options = FrontendOptionsOf(config);
   options.on_tenants = [metrics](const Policy& policy) { metrics->TellTenants(policy); };
-  options.write_timeout = config.server.write_timeout;
-  options.limits.max_stop_strings = config.request.max_stop_strings;
-  options.limits.max_stop_string_bytes = config.request.max_stop_string_bytes;
-  options.limits.max_logit_bias = config.request.max_logit_bias;
-  options.limits.max_logprobs = config.request.max_logprobs;
-  options.limits.max_request_id_bytes = config.request.max_request_id_bytes;
   options.model.name = config.model.served_name;
   options.model.config = runtime.model;
   options.model.max_context_tokens = config.model.max_context_tokens;

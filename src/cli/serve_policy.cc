@@ -67,6 +67,25 @@ IdentityOptions IdentityOf(const ServerConfig& config) {
   return options;
 }
 
+FrontendOptions FrontendOptionsOf(const ServerConfig& config) {
+  FrontendOptions options;
+  options.listen_address = config.server.grpc;
+  options.tls = config.server.tls.pem;
+  options.connections.max_message_bytes = config.server.max_message_bytes;
+  options.connections.max_metadata_bytes = config.server.max_metadata_bytes;
+  options.connections.max_streams = config.server.max_streams_per_connection;
+  options.connections.max_memory_bytes = config.server.max_memory_bytes;
+  options.connections.max_age = config.server.max_connection_age;
+  options.identity = IdentityOf(config);
+  options.write_timeout = config.server.write_timeout;
+  options.limits.max_stop_strings = config.request.max_stop_strings;
+  options.limits.max_stop_string_bytes = config.request.max_stop_string_bytes;
+  options.limits.max_logit_bias = config.request.max_logit_bias;
+  options.limits.max_logprobs = config.request.max_logprobs;
+  options.limits.max_request_id_bytes = config.request.max_request_id_bytes;
+  return options;
+}
+
 std::string DescribeSecurity(const ServerConfig& config) {
   const IdentityOptions identity = IdentityOf(config);
   const TlsSettings& tls = config.server.tls;

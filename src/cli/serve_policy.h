@@ -24,6 +24,8 @@ absl::StatusOr<PolicyFile> ReadServerConfig(const std::string& path, const Confi
 
 // Whose credentials the configuration takes.
 IdentityOptions IdentityOf(const ServerConfig& config);
+// Of what is served only what the configuration says: not the model, and nobody who counts.
+FrontendOptions FrontendOptionsOf(const ServerConfig& config);
 // What protects the server, in a line.
 std::string DescribeSecurity(const ServerConfig& config);
 

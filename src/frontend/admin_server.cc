@@ -79,10 +79,7 @@ class AdminServerImpl final : public AdminServer {
     const mode_t mask = ::umask(~kOwnerOnly & 0777);
     server_ = builder.BuildAndStart();
     ::umask(mask);
-    if (server_ == nullptr) {
-      return absl::FailedPreconditionError("cannot listen on " + options_.listen_address +
-                                           ": gRPC could not bind it (GRPC_VERBOSITY=debug tells more)");
-    }
+    if (server_ == nullptr) return BindFault(options_.listen_address);
     if (!unix_path_.empty()) socket_ = IdOf(unix_path_);
     address_ = WithPort(options_.listen_address, port);
     return absl::OkStatus();

@@ -134,6 +134,10 @@ absl::Status CheckListenAddress(const std::string& address) {
   return IsUnix(address) ? CheckUnix(address) : CheckTcp(address);
 }
 
+absl::Status BindFault(const std::string& address) {
+  return CannotListen(address, "gRPC could not bind it (GRPC_VERBOSITY=debug tells more)");
+}
+
 std::string WithPort(const std::string& address, int port) {
   if (IsUnix(address)) return address;
   return address.substr(0, address.rfind(':') + 1) + std::to_string(port);

@@ -11,6 +11,9 @@ namespace berth {
 // itself only says that it did not work.
 absl::Status CheckListenAddress(const std::string& address);
 
+// Where gRPC could not bind an address that passed the check all the same.
+absl::Status BindFault(const std::string& address);
+
 // The address with the port really bound; unix addresses as they are.
 std::string WithPort(const std::string& address, int port);
 

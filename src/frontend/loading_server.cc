@@ -57,10 +57,7 @@ class LoadingServerImpl final : public LoadingServer {
     builder.RegisterCallbackGenericService(&service_);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr) {
-      return absl::FailedPreconditionError("cannot listen on " + listen_address +
-                                           ": gRPC could not bind it (GRPC_VERBOSITY=debug tells more)");
-    }
+    if (server_ == nullptr) return BindFault(listen_address);
     address_ = WithPort(listen_address, port);
     return absl::OkStatus();
   }

@@ -85,10 +85,7 @@ class GrpcServerImpl final : public GrpcServer {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinClientPingIntervalMs);
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr) {
-      return absl::FailedPreconditionError("cannot listen on " + options_.listen_address +
-                                           ": gRPC could not bind it (GRPC_VERBOSITY=debug tells more)");
-    }
+    if (server_ == nullptr) return BindFault(options_.listen_address);
     address_ = WithPort(options_.listen_address, port);
     housekeeper_ = std::thread([this] { KeepHouse(); });
     return absl::OkStatus();

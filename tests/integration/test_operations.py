@@ -5,11 +5,13 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import stat
 import subprocess
 import time
+import urllib.request
 
 import grpc
 import pytest
@@ -254,6 +256,12 @@ class TestRequests:
             call.cancel()
 
 
+def stopped_classes(server: Server) -> set[str]:
+    with urllib.request.urlopen(f"http://{server.info['ops']}/metrics", timeout=PATIENCE_S) as page:
+        text = page.read().decode()
+    return set(re.findall(r'^berth_class_stopped\{.*class="(\w+)".*\} 1$', text, re.MULTILINE)) - {"other"}
+
+
 class TestDrainingAClass:
     def test_refuses_its_newcomers_until_the_next_reload(self, start):
         server = start()
@@ -267,8 +275,10 @@ class TestDrainingAClass:
         assert health_of(server, "berth.class.slow") == "SERVING"
         assert server.generate(short_answer()).choices
         assert json.loads(server.run("status", "--json").stdout)["classes"][0]["stop"] == "drain"
+        assert stopped_classes(server) == {"fast"}, "rules and alerts leave out what is stopped on purpose"
 
         assert server.run("reload").returncode == 0
+        assert stopped_classes(server) == set()
         wait_until(lambda: health_of(server, "berth.class.fast") == "SERVING", "a reload does not bring it back")
         assert server.generate(short_answer("fast")).choices
 
