@@ -1,4 +1,5 @@
-// What runs a step. The engine drives every backend the same way: Submit, then Await, in order.
+// What runs a step. The engine drives every backend the same way: Submit, then Await, in order. Steps run one after the
+// other, in the order of Submit: what one writes, the next one reads.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,8 @@ struct BackendInfo {
   std::int32_t vocab_size = 0;
   std::int32_t max_context_tokens = 0;
   std::int32_t max_step_tokens = 0;  // most tokens in one StepPlan
+  // 2: a step may be submitted while the one before runs, and feed tokens that this draws (CarriedToken).
+  std::int32_t max_steps_in_flight = 1;
 };
 
 // Called from one thread (the engine's). A plan that breaks a rule of step.h (an id outside the vocabulary, a block
@@ -29,7 +32,9 @@ class Backend {
   virtual const BackendInfo& info() const = 0;
 
   // Starts the step and returns at once. The plan, and what its rows borrow, stay unchanged until Await returned its
-  // result. At most one step is in flight; after an error the blocks it would have written hold anything.
+  // result; but what a row's history borrows may grow at its end. At most info().max_steps_in_flight steps are in
+  // flight. After an error the blocks that the step would have written hold anything, and a step that was submitted
+  // behind it fails as well.
   virtual absl::Status Submit(const StepPlan& plan) = 0;
 
   // Once, before the first Submit. From then on `notify` is called once for every submitted step, as soon as Await
@@ -37,7 +42,7 @@ class Backend {
   // back.
   virtual void NotifyWhenDone(std::function<void()> notify) = 0;
 
-  // Blocks until the submitted step is done. `result` is overwritten; its memory is reused.
+  // Blocks until the oldest step in flight is done. `result` is overwritten; its memory is reused.
   virtual absl::Status Await(StepResult* result) = 0;
 };
 

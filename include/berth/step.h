@@ -28,8 +28,9 @@ struct StepRow {
 struct SamplingInput {
   const SamplingSpec* spec = nullptr;
   std::int32_t choice_index = 0;
-  // Prompt and output ids so far; the position of the token to draw is history.size(). The random numbers are a
-  // function of (seed, choice_index, position) alone.
+  // Prompt and output ids so far; the position of the token to draw is history.size(), and one more where the row's own
+  // token is a carried one: that belongs to the history, but is not known yet. The random numbers are a function of
+  // (seed, choice_index, position) alone.
   std::span<const TokenId> history;
   std::int32_t prompt_tokens = 0;  // how many of `history` are the prompt
   // Never drawn here (stop tokens before min_output_tokens). Sorted.
@@ -43,6 +44,12 @@ struct LogitRow {
   TokenId target = kNoToken;
   std::int32_t top_logprobs = kNoLogprobs;  // as OutputSpec::logprobs; a target row reports its target's at least
   SamplingInput sampling;                   // unused when target is set
+};
+
+// A token that the step before draws and this one feeds, so that its id is not known when this one is planned.
+struct CarriedToken {
+  std::int32_t token_index = 0;  // into token_ids, which has kNoToken there
+  std::int32_t logit_row = 0;    // into the logit_rows of the step submitted just before: one that draws
 };
 
 // A block's K and V copied to another block before any row of the step writes.
@@ -67,6 +74,8 @@ struct StepPlan {
   // `from`.
   std::vector<BlockCopy> block_copies;
   std::vector<TokenId> token_ids;
+  // Ascending token_index. Only in a step that is submitted while the one before is in flight (backend.h).
+  std::vector<CarriedToken> carried_tokens;
   std::vector<BlockId> block_ids;    // may hold more than the rows name
   std::vector<StepRow> rows;         // disjoint token ranges that cover token_ids in order
   std::vector<LogitRow> logit_rows;  // ascending token_index; equal ones where choices part
@@ -80,6 +89,7 @@ struct StepPlan {
     swap_in.clear();
     block_copies.clear();
     token_ids.clear();
+    carried_tokens.clear();
     block_ids.clear();
     rows.clear();
     logit_rows.clear();

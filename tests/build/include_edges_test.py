@@ -33,7 +33,8 @@ FENCES = {
     r"CLI/": {"cli"},
     r"prometheus/|microhttpd\.h$": {"telemetry"},
     r"utf8proc\.h$": {"tokenizer"},
-    r"(immintrin|cuda\w*|cublas\w*)\.h$": {"kernels"},
+    r"immintrin\.h$": {"kernels"},
+    r"(cuda\w*|cublas\w*)\.h$": {"kernels", "runner"},
 }
 # CUDA inside kernels/: what the rest of the product fills in knows none of it, kernels reach it through one header
 # alone, and only that header knows that the tests have an emulation of it.
@@ -41,6 +42,9 @@ GPU_HEADER = Path("kernels/gpu.h")
 CUDA_FOLDER = Path("kernels/cuda")
 CUDA_HEADER = r"^(cuda|cublas)\w*\.h$"
 LAUNCH_HEADER = "cuda_runtime_api.h"  # cudaStream_t and cudaError_t, for the headers that declare launches
+# The backend calls the host's side of CUDA; device code it has none of.
+BACKEND_FOLDER = Path("src/runner/cuda")
+BACKEND_HEADERS = {LAUNCH_HEADER, "cublasLt.h"}
 # What only gpu.h may write: the emulation cannot run it.
 DEVICE_ONLY = re.compile(r"\basm\b|__CUDA_ARCH__|<<<|__shared__")
 # The deterministic core has no threads, no clock of its own, no randomness and no I/O.
@@ -57,7 +61,12 @@ def module_of(path: Path) -> str:
 
 
 def cuda_faults(relative: Path, text: str):
-    if relative == GPU_HEADER or relative.parts[0] != "kernels":
+    if relative == GPU_HEADER:
+        return
+    if relative.parts[0] != "kernels":
+        for _, header in INCLUDE.findall(text):
+            if re.match(CUDA_HEADER, header) and not (BACKEND_FOLDER in relative.parents and header in BACKEND_HEADERS):
+                yield f"{relative}: <{header}> belongs in {BACKEND_FOLDER} only, and of CUDA's only {sorted(BACKEND_HEADERS)}"
         return
     inside = CUDA_FOLDER in relative.parents
     for _, header in INCLUDE.findall(text):
