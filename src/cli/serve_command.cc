@@ -124,6 +124,10 @@ void RaiseOpenFileLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+void LogProgress(int percent, std::int64_t total) {
+  spdlog::info("loading {} of weights: {}%", FormatBytes(total), percent);
+}
+
 // What is wrong with the configuration, as `berth check` tells it.
 Outcome ConfigFault(const absl::Status& status, const Diagnostics& findings, LogFormat format) {
   if (!findings.file().empty()) {
@@ -246,7 +250,7 @@ Outcome RunServer(const ServeOptions& options, LogFormat format, Output& out) {
     return &metrics->telemetry();
   };
   const absl::StatusOr<std::unique_ptr<Runtime>> runtime =
-      StartRuntime(bound, &findings, make_metrics, LogLoadProgress());
+      StartRuntime(bound, &findings, make_metrics, EveryPercent(10, LogProgress));
   if (!runtime.ok()) return ConfigFault(runtime.status(), findings, format);
   for (const std::string& line : findings.Lines()) spdlog::warn("{}", OneLine(line));
   loading->reset();

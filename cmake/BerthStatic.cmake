@@ -1,0 +1,32 @@
+# BERTH_STATIC: programs that need nothing of the machine they run on but its C library (and a driver, for CUDA). Debian's
+# packages have both kinds of library; their CMake files name the shared one. Not for gRPC, spdlog and prometheus-cpp:
+# programs that link these stay shared.
+function(_berth_static_path out path)
+  string(REGEX REPLACE "\\.so[.0-9]*$" ".a" archive "${path}")
+  if(NOT archive STREQUAL path AND EXISTS "${archive}")
+    set(path "${archive}")
+  endif()
+  set(${out} "${path}" PARENT_SCOPE)
+endfunction()
+
+function(berth_prefer_static_libraries)
+  get_property(targets DIRECTORY PROPERTY IMPORTED_TARGETS)
+  foreach(target IN LISTS targets)
+    foreach(property IMPORTED_LOCATION IMPORTED_LOCATION_NONE IMPORTED_LOCATION_RELEASE INTERFACE_LINK_LIBRARIES)
+      get_target_property(paths ${target} ${property})
+      if(paths)
+        set(archives)
+        foreach(path IN LISTS paths)
+          _berth_static_path(archive "${path}")
+          list(APPEND archives "${archive}")
+        endforeach()
+        set_target_properties(${target} PROPERTIES ${property} "${archives}")
+      endif()
+    endforeach()
+  endforeach()
+  add_link_options(-static-libstdc++ -static-libgcc)
+endfunction()
+
+if(BERTH_STATIC)
+  berth_prefer_static_libraries()
+endif()
