@@ -42,11 +42,15 @@ __global__ void __launch_bounds__(kThreads) EmbeddingKernel(const __grid_constan
   for (std::int64_t vector = FirstVector(); vector < vectors; vector += VectorStep()) to[vector] = from[vector];
 }
 
+// The part that this block of threads copies.
+__device__ std::byte* PartOf(const BlockParts& pool, std::int32_t block) {
+  return pool.data + blockIdx.z * pool.part_stride + block * pool.block_stride;
+}
+
 __global__ void __launch_bounds__(kThreads) BlockCopiesKernel(const __grid_constant__ BlockCopiesParams params) {
   const std::int64_t copy = blockIdx.x;
-  std::byte* part = params.pool + blockIdx.z * params.part_stride;
-  const auto* from = reinterpret_cast<const uint4*>(part + params.from[copy] * params.block_stride);
-  auto* to = reinterpret_cast<uint4*>(part + params.to[copy] * params.block_stride);
+  const auto* from = reinterpret_cast<const uint4*>(PartOf(params.source, params.from[copy]));
+  auto* to = reinterpret_cast<uint4*>(PartOf(params.destination, params.to[copy]));
   const auto vectors = params.part_bytes / static_cast<std::int64_t>(sizeof(uint4));
   for (std::int64_t vector = FirstVector(); vector < vectors; vector += VectorStep()) to[vector] = from[vector];
 }
@@ -69,9 +73,9 @@ cudaError_t LaunchEmbedding(const EmbeddingParams& params, cudaStream_t stream) 
 
 cudaError_t LaunchBlockCopies(const BlockCopiesParams& params, cudaStream_t stream) {
   constexpr std::int64_t kVectorBytes = sizeof(uint4);
-  if (params.part_bytes < 1 || params.part_bytes % kVectorBytes != 0 || params.part_stride % kVectorBytes != 0 ||
-      params.block_stride % kVectorBytes != 0) {
-    return cudaErrorInvalidValue;
+  if (params.part_bytes < 1 || params.part_bytes % kVectorBytes != 0) return cudaErrorInvalidValue;
+  for (const BlockParts& pool : {params.source, params.destination}) {
+    if (pool.part_stride % kVectorBytes != 0 || pool.block_stride % kVectorBytes != 0) return cudaErrorInvalidValue;
   }
   if (params.num_copies == 0 || params.num_parts == 0) return cudaSuccess;
   const dim3 grid(static_cast<unsigned>(params.num_copies), BlocksFor(params.part_bytes / kVectorBytes),

@@ -22,6 +22,7 @@
 #include "runner/cpu/packed_weights.h"
 #include "runner/cpu/rope_angles.h"
 #include "runner/cpu/stage_clock.h"
+#include "runner/memory_layout.h"
 #include "runner/step_inputs.h"
 
 namespace berth {

@@ -83,11 +83,11 @@ TEST_F(Elementwise, BlockCopiesTouchEveryPartAndNothingElse) {
   const DeviceArray<std::uint8_t> device_pool(pool);
   const DeviceArray<std::int32_t> from(std::vector<std::int32_t>{5, 0});
   const DeviceArray<std::int32_t> to(std::vector<std::int32_t>{1, 4});
+  const BlockParts parts{reinterpret_cast<std::byte*>(device_pool.data()), kPartStride, kPartBytes};
   ASSERT_EQ(LaunchBlockCopies({.from = from.data(),
                                .to = to.data(),
-                               .pool = reinterpret_cast<std::byte*>(device_pool.data()),
-                               .part_stride = kPartStride,
-                               .block_stride = kPartBytes,
+                               .source = parts,
+                               .destination = parts,
                                .part_bytes = kPartBytes,
                                .num_parts = kParts,
                                .num_copies = 2},
@@ -105,6 +105,40 @@ TEST_F(Elementwise, BlockCopiesTouchEveryPartAndNothingElse) {
   EXPECT_EQ(device_pool.Read(), expected);
 }
 
+// As a swap does it: the device's pool has its parts apart, the host's its blocks.
+TEST_F(Elementwise, BlockCopiesReachAPoolOfAnotherLayoutInPinnedMemory) {
+  constexpr std::size_t kParts = 3;
+  constexpr std::size_t kPartBytes = 32;
+  constexpr std::size_t kBlocks = 4;
+  constexpr std::size_t kHostBlocks = 2;
+  std::vector<std::uint8_t> pool(kParts * kBlocks * kPartBytes);
+  for (std::size_t i = 0; i < pool.size(); ++i) pool[i] = static_cast<std::uint8_t>(i * 31 >> 3);
+  const DeviceArray<std::uint8_t> device_pool(pool);
+  void* host = nullptr;
+  ASSERT_EQ(cudaMallocHost(&host, kHostBlocks * kParts * kPartBytes), cudaSuccess);
+  const auto* host_bytes = static_cast<const std::uint8_t*>(host);
+  const DeviceArray<std::int32_t> from(std::vector<std::int32_t>{3, 0});
+  const DeviceArray<std::int32_t> to(std::vector<std::int32_t>{0, 1});
+  ASSERT_EQ(
+      LaunchBlockCopies({.from = from.data(),
+                         .to = to.data(),
+                         .source = {reinterpret_cast<std::byte*>(device_pool.data()), kBlocks * kPartBytes, kPartBytes},
+                         .destination = {static_cast<std::byte*>(host), kPartBytes, kParts * kPartBytes},
+                         .part_bytes = kPartBytes,
+                         .num_parts = kParts,
+                         .num_copies = 2},
+                        nullptr),
+      cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  for (std::size_t part = 0; part < kParts; ++part) {
+    for (std::size_t i = 0; i < kPartBytes; ++i) {
+      ASSERT_EQ(host_bytes[part * kPartBytes + i], pool[(part * kBlocks + 3) * kPartBytes + i]);
+      ASSERT_EQ(host_bytes[(kParts + part) * kPartBytes + i], pool[part * kBlocks * kPartBytes + i]);
+    }
+  }
+  EXPECT_EQ(cudaFreeHost(host), cudaSuccess);
+}
+
 TEST_F(Elementwise, OddSizesAreRefused) {
   EXPECT_EQ(LaunchSwiglu({.gate_up = nullptr, .output = nullptr, .num_tokens = 1, .size = 12}, nullptr),
             cudaErrorInvalidValue);
@@ -116,6 +150,9 @@ TEST_F(Elementwise, OddSizesAreRefused) {
   copies.num_copies = 1;
   copies.num_parts = 1;
   copies.part_bytes = 24;
+  EXPECT_EQ(LaunchBlockCopies(copies, nullptr), cudaErrorInvalidValue);
+  copies.part_bytes = 32;
+  copies.destination.block_stride = 8;
   EXPECT_EQ(LaunchBlockCopies(copies, nullptr), cudaErrorInvalidValue);
 }
 
