@@ -24,7 +24,7 @@ struct RopeKvWriteParams {
   // [positions, rotary_pairs] cosine and sine of each pair's angle.
   const float* cosines;
   const float* sines;
-  KvCache cache;  // head_dim a multiple of 8
+  KvCache cache;
   std::int32_t num_tokens;
   std::int32_t num_q_heads;
   std::int32_t rotary_pairs;  // even, at most head_dim / 2
