@@ -21,7 +21,15 @@ __device__ std::int64_t FirstVector() {
 
 __device__ std::int64_t VectorStep() { return static_cast<std::int64_t>(gridDim.y) * kThreads; }
 
-__global__ void __launch_bounds__(kThreads) SwigluKernel(const __grid_constant__ SwigluParams params) {
+// Both are x · sigmoid(z): (1 + tanh(u)) / 2 = sigmoid(2u).
+__device__ float Activate(Activation activation, float x) {
+  constexpr float kTwiceRootTwoOverPi = 1.5957691216f;
+  const float z = activation == Activation::kSilu ? x : kTwiceRootTwoOverPi * (x + 0.044715f * x * x * x);
+  return x / (1.0f + __expf(-z));
+}
+
+__global__ void __launch_bounds__(kThreads)
+    GatedActivationKernel(const __grid_constant__ GatedActivationParams params) {
   const std::int64_t token = blockIdx.x;
   const std::uint16_t* gates = params.gate_up + token * 2 * params.size;
   for (std::int64_t vector = FirstVector(); vector < params.size / kVectorElements; vector += VectorStep()) {
@@ -29,7 +37,7 @@ __global__ void __launch_bounds__(kThreads) SwigluKernel(const __grid_constant__
     const Vector8 gate = LoadVector(gates + at);
     Vector8 result = LoadVector(gates + params.size + at);
 #pragma unroll
-    for (int i = 0; i < kVectorElements; ++i) result.values[i] *= gate.values[i] / (1.0f + __expf(-gate.values[i]));
+    for (int i = 0; i < kVectorElements; ++i) result.values[i] *= Activate(params.activation, gate.values[i]);
     StoreVector(params.output + token * params.size + at, result);
   }
 }
@@ -57,11 +65,11 @@ __global__ void __launch_bounds__(kThreads) BlockCopiesKernel(const __grid_const
 
 }  // namespace
 
-cudaError_t LaunchSwiglu(const SwigluParams& params, cudaStream_t stream) {
+cudaError_t LaunchGatedActivation(const GatedActivationParams& params, cudaStream_t stream) {
   if (params.size < 1 || params.size % kVectorElements != 0) return cudaErrorInvalidValue;
   if (params.num_tokens == 0) return cudaSuccess;
   const dim3 grid(static_cast<unsigned>(params.num_tokens), BlocksFor(params.size / kVectorElements));
-  return gpu::Launch(SwigluKernel, grid, dim3(kThreads), 0, stream, params);
+  return gpu::Launch(GatedActivationKernel, grid, dim3(kThreads), 0, stream, params);
 }
 
 cudaError_t LaunchEmbedding(const EmbeddingParams& params, cudaStream_t stream) {

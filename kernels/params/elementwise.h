@@ -6,12 +6,17 @@
 
 namespace berth::cuda {
 
-// output = gate · sigmoid(gate) · up (Shazeer, arXiv:2002.05202), in float32 until it is stored.
-struct SwigluParams {
+// What a gate goes through. kSilu: x · sigmoid(x). kGeluTanh: x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 · x³))), the
+// approximation of GELU in Hendrycks and Gimpel, arXiv:1606.08415.
+enum class Activation : std::uint8_t { kSilu, kGeluTanh };
+
+// output = activation(gate) · up (Shazeer, arXiv:2002.05202), in float32 until it is stored.
+struct GatedActivationParams {
   const std::uint16_t* gate_up;  // [num_tokens, 2 · size] bfloat16: a token's gates, then its ups
   std::uint16_t* output;         // [num_tokens, size]
   std::int32_t num_tokens;
   std::int32_t size;  // a multiple of 8
+  Activation activation;
 };
 
 // Row token_ids[t] of the table for each token.

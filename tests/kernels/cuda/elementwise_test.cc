@@ -19,24 +19,33 @@ class Elementwise : public ::testing::Test {
   void SetUp() override { BERTH_REQUIRE_DEVICE(); }
 };
 
-TEST_F(Elementwise, SwigluGatesEveryElement) {
-  for (const std::size_t size : {8u, 1536u, 2056u}) {
-    constexpr std::size_t kTokens = 3;
-    const std::vector<std::uint16_t> gate_up = RandomBf16(kTokens * 2 * size, 11, 4.0f);
-    const DeviceArray<std::uint16_t> input(gate_up);
-    const DeviceArray<std::uint16_t> output(kTokens * size);
-    ASSERT_EQ(LaunchSwiglu({.gate_up = input.data(),
-                            .output = output.data(),
-                            .num_tokens = static_cast<std::int32_t>(kTokens),
-                            .size = static_cast<std::int32_t>(size)},
-                           nullptr),
-              cudaSuccess);
-    const std::vector<std::uint16_t> results = output.Read();
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      const double gate = FromBf16(gate_up[i / size * 2 * size + i % size]);
-      const double up = FromBf16(gate_up[i / size * 2 * size + size + i % size]);
-      const double expected = gate / (1 + std::exp(-gate)) * up;
-      ASSERT_NEAR(FromBf16(results[i]), expected, Bf16Unit(expected)) << i;
+double Activated(Activation activation, double x) {
+  if (activation == Activation::kSilu) return x / (1 + std::exp(-x));
+  return x / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+TEST_F(Elementwise, EveryGateIsActivatedAndMultiplied) {
+  for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+    for (const std::size_t size : {8u, 1536u, 2056u}) {
+      constexpr std::size_t kTokens = 3;
+      const std::vector<std::uint16_t> gate_up = RandomBf16(kTokens * 2 * size, 11, 4.0f);
+      const DeviceArray<std::uint16_t> input(gate_up);
+      const DeviceArray<std::uint16_t> output(kTokens * size);
+      ASSERT_EQ(LaunchGatedActivation({.gate_up = input.data(),
+                                       .output = output.data(),
+                                       .num_tokens = static_cast<std::int32_t>(kTokens),
+                                       .size = static_cast<std::int32_t>(size),
+                                       .activation = activation},
+                                      nullptr),
+                cudaSuccess);
+      const std::vector<std::uint16_t> results = output.Read();
+      for (std::size_t i = 0; i < results.size(); ++i) {
+        const double gate = FromBf16(gate_up[i / size * 2 * size + i % size]);
+        const double up = FromBf16(gate_up[i / size * 2 * size + size + i % size]);
+        const double expected = Activated(activation, gate) * up;
+        // 1 + tanh is all cancellation in float64 where the gate is far below zero.
+        ASSERT_NEAR(FromBf16(results[i]), expected, Bf16Unit(expected) + 1e-13 * std::abs(gate * up)) << i;
+      }
     }
   }
 }
@@ -45,12 +54,22 @@ TEST_F(Elementwise, ExtremeGatesGiveZeroOrTheProduct) {
   std::vector<std::uint16_t> gate_up(16, ToBf16(2.0f));
   gate_up[0] = ToBf16(-1000.0f);
   gate_up[1] = ToBf16(1000.0f);
+  gate_up[2] = ToBf16(-1e30f);
+  gate_up[3] = ToBf16(0x1p100f);
   const DeviceArray<std::uint16_t> input(gate_up);
-  const DeviceArray<std::uint16_t> output(8);
-  ASSERT_EQ(LaunchSwiglu({.gate_up = input.data(), .output = output.data(), .num_tokens = 1, .size = 8}, nullptr),
-            cudaSuccess);
-  EXPECT_EQ(FromBf16(output.Read()[0]), 0);
-  EXPECT_EQ(FromBf16(output.Read()[1]), 2000);
+  for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+    const DeviceArray<std::uint16_t> output(8);
+    ASSERT_EQ(
+        LaunchGatedActivation(
+            {.gate_up = input.data(), .output = output.data(), .num_tokens = 1, .size = 8, .activation = activation},
+            nullptr),
+        cudaSuccess);
+    const std::vector<std::uint16_t> results = output.Read();
+    EXPECT_EQ(FromBf16(results[0]), 0);
+    EXPECT_EQ(FromBf16(results[1]), 2000);
+    EXPECT_EQ(FromBf16(results[2]), 0);
+    EXPECT_EQ(FromBf16(results[3]), 0x1p101);
+  }
 }
 
 TEST_F(Elementwise, EmbeddingTakesTheTokensRows) {
@@ -140,8 +159,10 @@ TEST_F(Elementwise, BlockCopiesReachAPoolOfAnotherLayoutInPinnedMemory) {
 }
 
 TEST_F(Elementwise, OddSizesAreRefused) {
-  EXPECT_EQ(LaunchSwiglu({.gate_up = nullptr, .output = nullptr, .num_tokens = 1, .size = 12}, nullptr),
-            cudaErrorInvalidValue);
+  GatedActivationParams gated{};
+  gated.num_tokens = 1;
+  gated.size = 12;
+  EXPECT_EQ(LaunchGatedActivation(gated, nullptr), cudaErrorInvalidValue);
   EmbeddingParams embedding{};
   embedding.num_tokens = 1;
   embedding.hidden_size = 4;
