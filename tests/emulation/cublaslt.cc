@@ -248,8 +248,9 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle, cublasLtMatrixLayoutAttribute_t attribute,
-                                                const void* bytes, std::size_t size) {
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle,
+                                                cublasLtMatrixLayoutAttribute_t attribute, const void* bytes,
+                                                std::size_t size) {
   auto layout = Get<Layout>(handle);
   cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
   switch (attribute) {

@@ -32,8 +32,8 @@ absl::StatusOr<CublasLtApi> LoadCublasLt(const std::string& path) {
                                             " libraries, or name the file"));
   }
   CublasLtApi api;
-#define BERTH_CUBLASLT_LOOK_UP(name)                                                                  \
-  api.name = reinterpret_cast<decltype(api.name)>(dlsym(library, #name));                             \
+#define BERTH_CUBLASLT_LOOK_UP(name)                                      \
+  api.name = reinterpret_cast<decltype(api.name)>(dlsym(library, #name)); \
   if (api.name == nullptr) return absl::NotFoundError("the library found as cuBLASLt has no " #name);
   BERTH_CUBLASLT_FUNCTIONS(BERTH_CUBLASLT_LOOK_UP)
 #undef BERTH_CUBLASLT_LOOK_UP

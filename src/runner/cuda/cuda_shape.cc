@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/params/paged_decode.h"
 #include "kernels/params/sampling.h"
 #include "runner/cuda/cuda_call.h"
 
@@ -20,7 +22,7 @@ constexpr std::int64_t kPartialBytes = std::int64_t{128} << 20;
 constexpr std::int32_t kMaxGroupRows = 256;
 constexpr std::int64_t kStepIds = std::int64_t{1} << 20;
 
-absl::Status Refuse(std::string_view what, std::int64_t value, std::string_view limit) {
+absl::Status Refuse(const char* what, std::int64_t value, const std::string& limit) {
   return absl::InvalidArgumentError(absl::StrCat(what, " of ", value, ": ", limit));
 }
 
@@ -81,8 +83,7 @@ absl::StatusOr<CudaShape> ReadCudaShape(const Model& model, const CudaBackendOpt
   shape.vocab_size = config.vocab_size;
   shape.context_tokens = config.context_tokens;
   shape.rope_pairs = config.rope_dims / 2;
-  shape.pairing =
-      config.rope_pairing == RopePairing::kAdjacent ? cuda::RopePairs::kAdjacent : cuda::RopePairs::kHalves;
+  shape.pairing = config.rope_pairing == RopePairing::kAdjacent ? cuda::RopePairs::kAdjacent : cuda::RopePairs::kHalves;
   shape.norm_epsilon = config.norm_epsilon;
   shape.kv_dtype = options.kv_dtype;
   shape.pool = options.pool;
