@@ -4,20 +4,17 @@
 
 #include <cublasLt.h>
 
+#include <optional>
 #include <string>
-
-#include "absl/status/statusor.h"
 
 namespace berth {
 
-#define BERTH_CUBLASLT_FUNCTIONS(X)                                                                            \
-  X(cublasLtCreate)                                                                                            \
-  X(cublasLtDestroy)                                                                                           \
-  X(cublasLtMatmul)                                                                                            \
-  X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy)                   \
-      X(cublasLtMatmulDescSetAttribute) X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)   \
-          X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) \
-              X(cublasLtMatrixLayoutSetAttribute)
+#define BERTH_CUBLASLT_FUNCTIONS(X)                                                                                \
+  X(cublasLtCreate)                                                                                                \
+  X(cublasLtDestroy) X(cublasLtMatmul) X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmulDescCreate)               \
+      X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute) X(cublasLtMatmulPreferenceCreate)             \
+          X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatrixLayoutCreate) \
+              X(cublasLtMatrixLayoutDestroy) X(cublasLtMatrixLayoutSetAttribute)
 
 struct CublasLtApi {
 #define BERTH_CUBLASLT_MEMBER(name) decltype(&::name) name = nullptr;
@@ -26,7 +23,8 @@ struct CublasLtApi {
 };
 
 // The library at `path`, or, where that is empty, the one that the dynamic loader finds, or the toolkit's in
-// /usr/local/cuda. Loaded once and never unloaded. NotFound, in one line, where there is none or it lacks a function.
-absl::StatusOr<CublasLtApi> LoadCublasLt(const std::string& path);
+// /usr/local/cuda*. Loaded once and never unloaded. Nothing, and one line in `error`, where there is none or it lacks a
+// function. Standard types only: the benchmarks of kernels use it as well.
+std::optional<CublasLtApi> LoadCublasLt(const std::string& path, std::string* error);
 
 }  // namespace berth

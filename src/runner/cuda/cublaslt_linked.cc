@@ -3,7 +3,7 @@
 
 namespace berth {
 
-absl::StatusOr<CublasLtApi> LoadCublasLt(const std::string& /*path*/) {
+std::optional<CublasLtApi> LoadCublasLt(const std::string& /*path*/, std::string* /*error*/) {
   CublasLtApi api;
 #define BERTH_CUBLASLT_TAKE(name) api.name = &::name;
   BERTH_CUBLASLT_FUNCTIONS(BERTH_CUBLASLT_TAKE)

@@ -1,6 +1,8 @@
 #include "runner/cuda/gemm.h"
 
 #include <bit>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,8 +25,9 @@ int BucketOf(std::int32_t tokens) { return std::bit_width(static_cast<std::uint3
 }  // namespace
 
 absl::StatusOr<Gemms> Gemms::Create(const std::string& library_path) {
-  absl::StatusOr<CublasLtApi> api = LoadCublasLt(library_path);
-  if (!api.ok()) return api.status();
+  std::string error;
+  const std::optional<CublasLtApi> api = LoadCublasLt(library_path, &error);
+  if (!api.has_value()) return absl::NotFoundError(error);
   Gemms gemms(*api);
   cublasLtHandle_t handle = nullptr;
   if (const cublasStatus_t status = api->cublasLtCreate(&handle); status != CUBLAS_STATUS_SUCCESS) {
