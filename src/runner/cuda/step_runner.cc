@@ -59,7 +59,7 @@ CudaMemoryPlan PlanMemory(const Model& model, const CudaShape& shape) {
 
 absl::StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(const Model& model, const CudaShape& shape,
                                                                const CudaBackendOptions& options) {
-  std::unique_ptr<StepRunner> runner(new StepRunner(shape));
+  std::unique_ptr<StepRunner> runner(new StepRunner(shape, options.graphs));
   BERTH_TRY(runner->TakeMemory(model, options));
   BERTH_TRY(runner->MakeSlots());
   return runner;
@@ -122,7 +122,7 @@ absl::Status StepRunner::EnqueueAll(const StepInputs& inputs, Slot* slot, int nu
 
 absl::Status StepRunner::EnqueueRows(const StepInputs& inputs, Slot* slot) {
   StepCounts counts = packer_.Count(inputs);
-  const bool in_graph = StepPacker::OnlyDecodes(inputs);
+  const bool in_graph = graphs_on_ && StepPacker::OnlyDecodes(inputs);
   if (in_graph) counts = graphs_.SizeFor(counts);
   StepArrays arrays;
   BERTH_TRY(SendInputs(inputs, counts, slot, &arrays));

@@ -60,7 +60,8 @@ class StepRunner {
     std::int32_t first_logprob = 0;        // where the log-probabilities begin in `drawn`
   };
 
-  explicit StepRunner(const CudaShape& shape) : shape_(shape), packer_(shape), sampling_(shape), graphs_(shape) {}
+  StepRunner(const CudaShape& shape, bool graphs)
+      : shape_(shape), graphs_on_(graphs), packer_(shape), sampling_(shape), graphs_(shape) {}
 
   absl::Status TakeMemory(const Model& model, const CudaBackendOptions& options);
   absl::Status MakeSlots();
@@ -72,6 +73,7 @@ class StepRunner {
   absl::Status FetchResults(const StepCounts& counts, const Slot& slot);
 
   const CudaShape shape_;
+  const bool graphs_on_;
   CudaBuffer weight_memory_;
   CudaBuffer workspace_memory_;
   CudaWorkspace workspace_;
