@@ -87,6 +87,7 @@ __device__ void StoreInCache(const RopeKvWriteParams& params, int token, int kv_
                              const Couples& mine) {
   const KvCache& cache = params.cache;
   const std::int64_t slot = params.slots[token];
+  if (slot < 0) return;  // the whole warp
   const std::int64_t block = slot / cache.block_tokens;
   const std::int64_t place = kv_head * static_cast<std::int64_t>(cache.block_tokens) + slot % cache.block_tokens;
   const std::int64_t at = block * cache.block_stride + place * cache.head_dim;
@@ -133,7 +134,7 @@ __global__ void __launch_bounds__(kWarps * 32) RopeKvWriteKernel(const __grid_co
 
 cudaError_t LaunchRopeKvWrite(const RopeKvWriteParams& params, cudaStream_t stream) {
   const KvCache& cache = params.cache;
-  if (cache.head_dim < 16 || cache.head_dim % 16 != 0 || cache.head_dim > kMaxHeadDim || cache.num_kv_heads < 1 ||
+  if (cache.head_dim < 2 || cache.head_dim % 2 != 0 || cache.head_dim > kMaxHeadDim || cache.num_kv_heads < 1 ||
       params.num_q_heads < 0 || params.rotary_pairs % 2 != 0 || params.rotary_pairs > cache.head_dim / 2) {
     return cudaErrorInvalidValue;
   }

@@ -39,18 +39,29 @@ struct SamplingRow {
 // how ties, NaN and infinities count), and log-probabilities as berth::LogSoftmax. Sums are taken in whole numbers, so
 // that a result depends on its row alone.
 struct SamplingParams {
-  float*
-      logits;  // [num_rows, vocab_size]; bias, penalties and bans change them, after their log-probabilities are taken
-  const SamplingRow* rows;
+  // [num_rows, vocab_size]. Bias, penalties and bans change them, after their log-probabilities are taken.
+  float* logits;
+  const SamplingRow* rows;  // no two rows' parts of `ids` overlap, nor their parts of `top_ids`
   const std::int32_t* ids;
   const float* biases;
   const std::int32_t* token_ids;  // of the step
+  float* raw_logits;              // scratch as long as `ids`, for rows with a log-probability that have any of these
   std::int32_t* tokens;           // [num_rows]: drawn, or the target
-  float* logprobs;                // [num_rows]
+  float* logprobs;                // [num_rows]; written where a row has a target or top_logprobs is not -1
   std::int32_t* top_ids;          // from a row's top_begin on, best first, lower id first on ties
   float* top_logprobs;            // at the same places
   std::int32_t num_rows;
-  std::int32_t vocab_size;
+  std::int32_t vocab_size;  // at most kMaxSamplingVocab
+};
+inline constexpr std::int32_t kMaxSamplingVocab = 1 << 18;
+
+// Tokens drawn by one step go into the next one's: token_ids[token_index[i]] = drawn[logit_row[i]].
+struct CarryTokensParams {
+  const std::int32_t* token_index;  // [num_tokens], none twice
+  const std::int32_t* logit_row;    // [num_tokens]
+  const std::int32_t* drawn;        // SamplingParams::tokens of the step before
+  std::int32_t* token_ids;
+  std::int32_t num_tokens;
 };
 
 }  // namespace berth::cuda

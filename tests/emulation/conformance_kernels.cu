@@ -213,6 +213,7 @@ __global__ void Functions(int size, const float* values, float* results) {
   const float2 pair = gpu::UnpackBf16(gpu::PackBf16(x, -x));
   own[4] = pair.x;
   own[5] = pair.y;
+  own[6] = __fmul_rn(x, x) - x;
 }
 
 template <bool kTransposed>

@@ -57,8 +57,8 @@ cudaError_t LaunchReverse(int size, const float* values, float* results);
 // One of eight threads waits for another, which is in the same block and sleeps.
 cudaError_t LaunchSpin(int* result);
 
-// Of each x: 2^x, e^x, x / 3, 1 / √x, and the pair (x, -x) packed to bfloat16 and unpacked.
-inline constexpr int kFunctions = 6;
+// Of each x: 2^x, e^x, x / 3, 1 / √x, the pair (x, -x) packed to bfloat16 and unpacked, and x · x rounded, minus x.
+inline constexpr int kFunctions = 7;
 cudaError_t LaunchFunctions(int size, const float* values, float* results);
 
 }  // namespace berth::conformance

@@ -245,6 +245,8 @@ TEST_F(Conformance, FunctionsAreWithinTheirPublishedErrors) {
     EXPECT_NEAR(own[4], x, x / 256);
     EXPECT_EQ(own[5], -own[4]);
     EXPECT_EQ(std::bit_cast<std::uint32_t>(own[4]) & 0xffff, 0u);
+    const float square = values[i] * values[i];
+    EXPECT_EQ(own[6], square - values[i]);
   }
   EXPECT_EQ(results[(values.size() - 1) * kFunctions], 0.0f);
 }

@@ -208,7 +208,9 @@ TEST_P(RopeKvWrite, RotatesQueriesAndFillsTheSlots) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, RopeKvWrite,
-                         ::testing::Values(Shape{9, 3, 64, 32, RopePairs::kHalves, KvElement::kBf16},
+                         ::testing::Values(Shape{8, 4, 8, 4, RopePairs::kAdjacent, KvElement::kBf16},
+                                           Shape{8, 4, 8, 4, RopePairs::kHalves, KvElement::kInt8},
+                                           Shape{9, 3, 64, 32, RopePairs::kHalves, KvElement::kBf16},
                                            Shape{9, 3, 64, 32, RopePairs::kHalves, KvElement::kInt8},
                                            Shape{4, 4, 80, 16, RopePairs::kHalves,
                                                  KvElement::kBf16},  // the rest passes unrotated
@@ -250,12 +252,43 @@ TEST(RopeKvWriteNumbers, ANanSpoilsItsOwnHeadAlone) {
   EXPECT_EQ(values.Read(), std::vector<std::int8_t>(16, 0));
 }
 
+TEST(RopeKvWriteNumbers, ARowWithoutASlotWritesNothing) {
+  BERTH_REQUIRE_DEVICE();
+  const DeviceArray<std::uint16_t> qkv(std::vector<std::uint16_t>(2 * 3 * 8, 0x3f80));
+  const DeviceArray<std::int32_t> positions(std::vector<std::int32_t>{0, 0});
+  const DeviceArray<std::int64_t> slots(std::vector<std::int64_t>{-1, 1});
+  const std::vector<std::uint16_t> before(2 * 8, 0x4000);
+  const DeviceArray<std::uint16_t> keys(before);
+  const DeviceArray<std::uint16_t> values(before);
+  RopeKvWriteParams params{};
+  params.qkv = qkv.data();
+  params.positions = positions.data();
+  params.slots = slots.data();
+  params.cache = {.keys = keys.data(),
+                  .values = values.data(),
+                  .key_scales = nullptr,
+                  .value_scales = nullptr,
+                  .block_stride = 16,
+                  .scale_block_stride = 0,
+                  .num_kv_heads = 1,
+                  .head_dim = 8,
+                  .block_tokens = 2,
+                  .element = KvElement::kBf16};
+  params.num_tokens = 2;
+  params.num_q_heads = 1;
+  ASSERT_EQ(LaunchRopeKvWrite(params, nullptr), cudaSuccess);
+  std::vector<std::uint16_t> expected = before;
+  std::fill(expected.begin() + 8, expected.end(), std::uint16_t{0x3f80});
+  EXPECT_EQ(keys.Read(), expected);
+  EXPECT_EQ(values.Read(), expected);
+}
+
 TEST(RopeKvWriteLimits, AreRefusedBeforeTheLaunch) {
   BERTH_REQUIRE_DEVICE();
   RopeKvWriteParams params{};
   params.num_tokens = 1;
   params.cache.num_kv_heads = 1;
-  for (const int head_dim : {0, 8, 72, 272}) {
+  for (const int head_dim : {0, 7, 258}) {
     params.cache.head_dim = head_dim;
     EXPECT_EQ(LaunchRopeKvWrite(params, nullptr), cudaErrorInvalidValue) << head_dim;
   }
