@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kWarps * 32) RopeKvWriteKernel(const __grid_co
 
 cudaError_t LaunchRopeKvWrite(const RopeKvWriteParams& params, cudaStream_t stream) {
   const KvCache& cache = params.cache;
-  if (cache.head_dim < 16 || cache.head_dim % 16 != 0 || cache.head_dim > kMaxHeadDim || cache.num_kv_heads < 1 ||
+  if (cache.head_dim < 2 || cache.head_dim % 2 != 0 || cache.head_dim > kMaxHeadDim || cache.num_kv_heads < 1 ||
       params.num_q_heads < 0 || params.rotary_pairs % 2 != 0 || params.rotary_pairs > cache.head_dim / 2) {
     return cudaErrorInvalidValue;
   }

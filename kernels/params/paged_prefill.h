@@ -15,7 +15,8 @@ struct PrefillTile {
   std::int32_t sequence;
   std::int32_t first_row;  // a multiple of kPrefillTileRows
 };
-inline constexpr std::int32_t kPrefillTileRows = 64;
+// As many rows as read each key tile together: fewer, and the reads from the L2 cache are the limit.
+inline constexpr std::int32_t kPrefillTileRows = 128;
 
 // Causal: query token i of n of a sequence stands at position p = kv_length - n + i and attends to positions
 // max(0, p - window + 1) .. p; all of 0 .. p without a window. A chunk of a prompt is a sequence whose kv_length counts

@@ -11,7 +11,7 @@ namespace berth::cuda {
 // max(0, kv_lengths[r] - window) .. kv_lengths[r] - 1 of its sequence, by one sequence of operations that depends on
 // its own query and on K and V as stored.
 struct PlainAttentionParams {
-  const std::uint16_t* q;            // row r: q + r · q_stride, [num_q_heads, head_dim] bfloat16
+  const std::uint16_t* q;            // row r: q + r · q_stride, [num_q_heads, head_dim] bfloat16, multiples of 4 bytes
   std::int64_t q_stride;             // elements
   KvCache cache;                     // head_dim even, at most 256
   const std::int32_t* block_tables;  // [sequences, max_blocks]

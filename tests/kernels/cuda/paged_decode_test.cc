@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <ostream>
-#include <random>
-#include <string>
 #include <vector>
 
 #include "emulation/device_array.h"
 #include "kernels/cuda/bf16_data.h"
+#include "kernels/cuda/paged_cache.h"
 
 namespace berth::cuda {
 namespace {
@@ -19,115 +18,48 @@ using emulation::DeviceArray;
 
 struct Shape {
   int num_q_heads;
-  int num_kv_heads;
-  int head_dim;
-  int block_tokens;
-  KvElement element;
+  CacheShape cache;
   std::vector<int> lengths;
 };
 
-std::string Name(const Shape& shape) {
-  return "Dim" + std::to_string(shape.head_dim) + (shape.element == KvElement::kInt8 ? "Int8" : "Bf16");
+void PrintTo(const Shape& shape, std::ostream* out) { *out << Name(shape.cache); }
+
+std::vector<StoredPositions> UpTo(const std::vector<int>& lengths) {
+  std::vector<StoredPositions> stored;
+  for (const int length : lengths) stored.push_back({.begin = 0, .end = length});
+  return stored;
 }
 
-void PrintTo(const Shape& shape, std::ostream* out) { *out << Name(shape); }
-
-std::size_t Size(std::int64_t size) { return static_cast<std::size_t>(size); }
-
-// A cache whose blocks lie in a random order, with NaN wherever no token was stored.
 class PagedData {
  public:
-  explicit PagedData(const Shape& shape) : shape_(shape) {
-    const int longest = *std::max_element(shape.lengths.begin(), shape.lengths.end());
-    max_blocks_ = longest / shape.block_tokens + 2;
-    const int num_blocks = static_cast<int>(shape.lengths.size()) * max_blocks_;
-    for (int block = 0; block < num_blocks; ++block) tables_.push_back(block);
-    std::mt19937 generator(5);
-    std::shuffle(tables_.begin(), tables_.end(), generator);
-    const std::int64_t rows = std::int64_t{num_blocks} * shape.num_kv_heads * shape.block_tokens;
-    std::normal_distribution<float> normal;
-    const std::int64_t elements = rows * shape.head_dim;
-    for (Tensor* tensor : {&keys_, &values_}) {
-      tensor->bf16.assign(Size(elements), 0xffff);
-      tensor->codes.assign(Size(elements), 127);
-      tensor->scales.assign(Size(rows), 0xffff);
-    }
-    for (std::size_t sequence = 0; sequence < shape.lengths.size(); ++sequence) {
-      for (int position = 0; position < shape.lengths[sequence]; ++position) {
-        for (int head = 0; head < shape.num_kv_heads; ++head) {
-          const std::size_t row = Row(sequence, position, head);
-          for (Tensor* tensor : {&keys_, &values_}) {
-            constexpr std::uint16_t kHalfs[] = {0x2400, 0x2555, 0x2200};  // float16 near 1/64
-            tensor->scales[row] = kHalfs[generator() % 3];
-            for (int i = 0; i < shape.head_dim; ++i) {
-              tensor->bf16[row * Size(shape.head_dim) + Size(i)] = ToBf16(normal(generator));
-              tensor->codes[row * Size(shape.head_dim) + Size(i)] = static_cast<std::int8_t>(generator() % 255 - 127);
-            }
-          }
-        }
-      }
-    }
-    q_ = RandomBf16(shape.lengths.size() * Size(shape.num_q_heads) * Size(shape.head_dim), 6);
-  }
+  explicit PagedData(const Shape& shape)
+      : shape_(shape),
+        cache_(shape.cache, UpTo(shape.lengths)),
+        q_(RandomBf16(shape.lengths.size() * Size(shape.num_q_heads) * Size(shape.cache.head_dim), 6)) {}
 
   // softmax(q · k · scale) · v in float64.
   std::vector<double> Expected(std::size_t sequence, int q_head, double scale) const {
-    const int kv_head = q_head / (shape_.num_q_heads / shape_.num_kv_heads);
-    const std::uint16_t* q = q_.data() + (sequence * Size(shape_.num_q_heads) + Size(q_head)) * Size(shape_.head_dim);
-    std::vector<double> scores;
-    for (int position = 0; position < shape_.lengths[sequence]; ++position) {
-      double score = 0;
-      const std::size_t row = Row(sequence, position, kv_head);
-      for (int i = 0; i < shape_.head_dim; ++i) score += FromBf16(q[i]) * Value(keys_, row, i);
-      scores.push_back(score * scale);
-    }
-    std::vector<double> result(Size(shape_.head_dim), 0.0);
-    if (scores.empty()) return result;
-    const double highest = *std::max_element(scores.begin(), scores.end());
-    double sum = 0;
-    for (int position = 0; position < shape_.lengths[sequence]; ++position) {
-      const double weight = std::exp(scores[Size(position)] - highest);
-      sum += weight;
-      const std::size_t row = Row(sequence, position, kv_head);
-      for (int i = 0; i < shape_.head_dim; ++i) result[Size(i)] += weight * Value(values_, row, i);
-    }
-    for (double& value : result) value /= sum;
-    return result;
+    const int kv_head = q_head / (shape_.num_q_heads / shape_.cache.num_kv_heads);
+    const std::uint16_t* q =
+        q_.data() + (sequence * Size(shape_.num_q_heads) + Size(q_head)) * Size(shape_.cache.head_dim);
+    return cache_.Attend(q, sequence, kv_head, 0, shape_.lengths[sequence], scale);
   }
 
   // The result of the sequences from `first` on, `count` of them.
   std::vector<std::uint16_t> Run(std::size_t first, std::size_t count, int chunk_tokens, int num_chunks,
                                  float scale) const {
-    const bool int8 = shape_.element == KvElement::kInt8;
-    const DeviceArray<std::uint16_t> keys(keys_.bf16);
-    const DeviceArray<std::uint16_t> values(values_.bf16);
-    const DeviceArray<std::int8_t> key_codes(keys_.codes);
-    const DeviceArray<std::int8_t> value_codes(values_.codes);
-    const DeviceArray<std::uint16_t> key_scales(keys_.scales);
-    const DeviceArray<std::uint16_t> value_scales(values_.scales);
     const DeviceArray<std::uint16_t> q(q_);
-    const DeviceArray<std::int32_t> tables(tables_);
     const DeviceArray<std::int32_t> lengths(std::vector<std::int32_t>(shape_.lengths.begin(), shape_.lengths.end()));
-    const std::int64_t q_stride = std::int64_t{shape_.num_q_heads} * shape_.head_dim;
+    const std::int64_t q_stride = std::int64_t{shape_.num_q_heads} * shape_.cache.head_dim;
     const DeviceArray<std::uint16_t> output(count * Size(q_stride));
-    const std::int64_t block_rows = std::int64_t{shape_.num_kv_heads} * shape_.block_tokens;
     PagedDecodeParams params{.q = q.data() + first * Size(q_stride),
                              .q_stride = q_stride,
-                             .cache = {.keys = int8 ? static_cast<void*>(key_codes.data()) : keys.data(),
-                                       .values = int8 ? static_cast<void*>(value_codes.data()) : values.data(),
-                                       .key_scales = key_scales.data(),
-                                       .value_scales = value_scales.data(),
-                                       .block_stride = block_rows * shape_.head_dim,
-                                       .scale_block_stride = block_rows,
-                                       .num_kv_heads = shape_.num_kv_heads,
-                                       .head_dim = shape_.head_dim,
-                                       .block_tokens = shape_.block_tokens,
-                                       .element = shape_.element},
-                             .block_tables = tables.data() + first * Size(max_blocks_),
+                             .cache = cache_.OnDevice(),
+                             .block_tables = cache_.device_tables() + first * Size(cache_.max_blocks()),
                              .kv_lengths = lengths.data() + first,
                              .output = output.data(),
                              .partials = nullptr,
-                             .max_blocks = max_blocks_,
+                             .max_blocks = cache_.max_blocks(),
                              .num_sequences = static_cast<std::int32_t>(count),
                              .num_q_heads = shape_.num_q_heads,
                              .chunk_tokens = chunk_tokens,
@@ -140,34 +72,15 @@ class PagedData {
   }
 
  private:
-  struct Tensor {
-    std::vector<std::uint16_t> bf16;
-    std::vector<std::int8_t> codes;
-    std::vector<std::uint16_t> scales;
-  };
-
-  std::size_t Row(std::size_t sequence, int position, int head) const {
-    const int block = tables_[sequence * Size(max_blocks_) + Size(position / shape_.block_tokens)];
-    return Size((block * shape_.num_kv_heads + head) * shape_.block_tokens + position % shape_.block_tokens);
-  }
-  double Value(const Tensor& tensor, std::size_t row, int i) const {
-    const std::size_t at = row * Size(shape_.head_dim) + Size(i);
-    if (shape_.element == KvElement::kBf16) return FromBf16(tensor.bf16[at]);
-    return double{cpu::HalfToFloat(tensor.scales[row])} * tensor.codes[at];
-  }
-
   Shape shape_;
-  int max_blocks_ = 0;
-  std::vector<std::int32_t> tables_;
-  Tensor keys_;
-  Tensor values_;
+  PagedCache cache_;
   std::vector<std::uint16_t> q_;
 };
 
 class PagedDecode : public ::testing::TestWithParam<Shape> {
  protected:
   void SetUp() override { BERTH_REQUIRE_DEVICE(); }
-  float Scale() const { return 1.0f / std::sqrt(static_cast<float>(GetParam().head_dim)); }
+  float Scale() const { return 1.0f / std::sqrt(static_cast<float>(GetParam().cache.head_dim)); }
 };
 
 TEST_P(PagedDecode, IsSoftmaxAttentionOverTheStoredPositions) {
@@ -179,7 +92,7 @@ TEST_P(PagedDecode, IsSoftmaxAttentionOverTheStoredPositions) {
       for (int head = 0; head < shape.num_q_heads; ++head) {
         const std::vector<double> expected = data.Expected(sequence, head, Scale());
         for (std::size_t i = 0; i < expected.size(); ++i) {
-          const std::size_t at = (sequence * Size(shape.num_q_heads) + Size(head)) * Size(shape.head_dim) + i;
+          const std::size_t at = (sequence * Size(shape.num_q_heads) + Size(head)) * Size(shape.cache.head_dim) + i;
           // Weights are rounded to bfloat16, each on its own.
           ASSERT_NEAR(FromBf16(output[at]), expected[i], Bf16Unit(expected[i]) + 8e-3)
               << "sequence " << sequence << ", head " << head << ", element " << i << ", chunks of " << chunk_tokens;
@@ -201,15 +114,15 @@ TEST_P(PagedDecode, ASequenceDoesNotDependOnItsBatch) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, PagedDecode,
-    ::testing::Values(Shape{9, 3, 64, 16, KvElement::kBf16, {1, 0, 64, 200, 333}},
-                      Shape{9, 3, 64, 16, KvElement::kInt8, {17, 63, 200}},
-                      Shape{4, 4, 80, 16, KvElement::kBf16, {65, 31}}, Shape{4, 1, 80, 32, KvElement::kInt8, {65, 31}},
-                      Shape{4, 2, 96, 8, KvElement::kBf16, {130, 15}}, Shape{4, 2, 96, 8, KvElement::kInt8, {130, 15}},
-                      Shape{20, 1, 128, 16, KvElement::kBf16, {100, 16}},  // more heads than a tile has rows
-                      Shape{8, 1, 128, 64, KvElement::kInt8, {100, 16}},
-                      Shape{2, 1, 256, 16, KvElement::kBf16, {70, 129}},
-                      Shape{2, 1, 256, 16, KvElement::kInt8, {70, 129}}),
-    [](const auto& row) { return Name(row.param); });
+    ::testing::Values(
+        Shape{9, {3, 64, 16, KvElement::kBf16}, {1, 0, 64, 200, 333}},
+        Shape{9, {3, 64, 16, KvElement::kInt8}, {17, 63, 200}}, Shape{4, {4, 80, 16, KvElement::kBf16}, {65, 31}},
+        Shape{4, {1, 80, 32, KvElement::kInt8}, {65, 31}}, Shape{4, {2, 96, 8, KvElement::kBf16}, {130, 15}},
+        Shape{4, {2, 96, 8, KvElement::kInt8}, {130, 15}},
+        Shape{20, {1, 128, 16, KvElement::kBf16}, {100, 16}},  // more heads than a tile has rows
+        Shape{8, {1, 128, 64, KvElement::kInt8}, {100, 16}}, Shape{2, {1, 256, 16, KvElement::kBf16}, {70, 129}},
+        Shape{2, {1, 256, 16, KvElement::kInt8}, {70, 129}}),
+    [](const auto& row) { return Name(row.param.cache); });
 
 TEST(PagedDecodeLimits, AreRefusedBeforeTheLaunch) {
   BERTH_REQUIRE_DEVICE();

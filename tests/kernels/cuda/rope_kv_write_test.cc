@@ -208,7 +208,9 @@ TEST_P(RopeKvWrite, RotatesQueriesAndFillsTheSlots) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, RopeKvWrite,
-                         ::testing::Values(Shape{9, 3, 64, 32, RopePairs::kHalves, KvElement::kBf16},
+                         ::testing::Values(Shape{8, 4, 8, 4, RopePairs::kAdjacent, KvElement::kBf16},
+                                           Shape{8, 4, 8, 4, RopePairs::kHalves, KvElement::kInt8},
+                                           Shape{9, 3, 64, 32, RopePairs::kHalves, KvElement::kBf16},
                                            Shape{9, 3, 64, 32, RopePairs::kHalves, KvElement::kInt8},
                                            Shape{4, 4, 80, 16, RopePairs::kHalves,
                                                  KvElement::kBf16},  // the rest passes unrotated
@@ -255,7 +257,7 @@ TEST(RopeKvWriteLimits, AreRefusedBeforeTheLaunch) {
   RopeKvWriteParams params{};
   params.num_tokens = 1;
   params.cache.num_kv_heads = 1;
-  for (const int head_dim : {0, 8, 72, 272}) {
+  for (const int head_dim : {0, 7, 258}) {
     params.cache.head_dim = head_dim;
     EXPECT_EQ(LaunchRopeKvWrite(params, nullptr), cudaErrorInvalidValue) << head_dim;
   }
