@@ -16,9 +16,10 @@ struct BlockCodes {
   float scale[2];
   float minimum = 0.0f;
   int zero = 0;
-  // Scale and minimum as stored, where the format has one scale per 32.
+  // Scale and minimum as stored; in Q6_K the scale is that of 256 values, and each 16 have a sub-scale.
   std::uint16_t half_scale = 0;
   std::uint16_t half_minimum = 0;
+  std::int8_t sub_scales[2] = {};
 };
 
 // Block `index` (of 32 values) of a row that starts at `row`. REQUIRES: a quantised format.

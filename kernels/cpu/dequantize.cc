@@ -70,13 +70,15 @@ void ReadQ6_K(const std::byte* p, int part, BlockCodes& block) {
   const std::byte* low = p + half * 64 + (run % 2) * 32;
   const std::byte* high = p + 128 + half * 32;
   const std::byte* scales = p + 192 + part * 2;
-  const float d = HalfToFloat(LoadU16(p + 208));
+  block.half_scale = LoadU16(p + 208);
   for (int i = 0; i < kCodesPerBlock; ++i) {
     const int nibble = run < 2 ? At(low, i) & 15 : At(low, i) >> 4;
     block.codes[i] = static_cast<std::uint8_t>(nibble | (((At(high, i) >> (2 * run)) & 3) << 4));
   }
-  // Exact: 11 bits of d times 8 bits of scale.
-  for (int i = 0; i < 2; ++i) block.scale[i] = d * static_cast<float>(static_cast<std::int8_t>(At(scales, i)));
+  std::memcpy(block.sub_scales, scales, sizeof block.sub_scales);
+  // Exact: 11 bits of the scale times 8 bits of the sub-scale.
+  const float scale = HalfToFloat(block.half_scale);
+  for (int i = 0; i < 2; ++i) block.scale[i] = scale * static_cast<float>(block.sub_scales[i]);
   block.zero = 32;
 }
 

@@ -8,7 +8,7 @@ namespace berth::cuda {
 
 // Each enqueues its kernel on the stream. cudaErrorInvalidValue for sizes that are no multiples as the parameters
 // document; no rows is no work.
-cudaError_t LaunchSwiglu(const SwigluParams& params, cudaStream_t stream);
+cudaError_t LaunchGatedActivation(const GatedActivationParams& params, cudaStream_t stream);
 cudaError_t LaunchEmbedding(const EmbeddingParams& params, cudaStream_t stream);
 cudaError_t LaunchBlockCopies(const BlockCopiesParams& params, cudaStream_t stream);
 

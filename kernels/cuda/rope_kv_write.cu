@@ -87,6 +87,7 @@ __device__ void StoreInCache(const RopeKvWriteParams& params, int token, int kv_
                              const Couples& mine) {
   const KvCache& cache = params.cache;
   const std::int64_t slot = params.slots[token];
+  if (slot < 0) return;  // the whole warp
   const std::int64_t block = slot / cache.block_tokens;
   const std::int64_t place = kv_head * static_cast<std::int64_t>(cache.block_tokens) + slot % cache.block_tokens;
   const std::int64_t at = block * cache.block_stride + place * cache.head_dim;

@@ -16,7 +16,7 @@ struct RmsNormParams {
   const std::uint16_t* weight;  // [hidden_size]
   std::uint16_t* output;        // [num_tokens, hidden_size]
   std::int32_t num_tokens;
-  std::int32_t hidden_size;  // a multiple of 8, at most 8192
+  std::int32_t hidden_size;  // a multiple of 8, at most 16384
   float epsilon;
 };
 

@@ -12,8 +12,9 @@ enum class RopePairs : std::uint8_t { kAdjacent, kHalves };
 
 // Rotates the first 2 · rotary_pairs elements of each query and key head by its token's position (Su et al.,
 // arXiv:2104.09864), in float32. Queries stay where they are, rounded to bfloat16; keys and values go into the cache,
-// each to its token's slot. An int8 scale is max |x| / 127 rounded up to float16, at most 65504, so that
-// |x - scale · code| ≤ scale / 2; it is a NaN where x holds a NaN or an infinity.
+// each to its token's slot, and nowhere where that is negative: a row that only fills a batch. An int8 scale is max |x|
+// / 127 rounded up to float16, at most 65504, so that |x - scale · code| ≤ scale / 2; it is a NaN where x holds a NaN
+// or an infinity.
 struct RopeKvWriteParams {
   // [num_tokens, (num_q_heads + 2 · num_kv_heads) · head_dim] bfloat16: all query heads of a token, its key heads, its
   // value heads. A multiple of 4 bytes.

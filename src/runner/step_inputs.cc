@@ -19,8 +19,7 @@ void StepInputs::Pack(const StepPlan& plan) {
   const bool copies = !plan.swap_out.empty() || !plan.swap_in.empty() || !plan.block_copies.empty();
   BERTH_CHECK(copies || !plan.token_ids.empty());
   BERTH_CHECK(plan.token_ids.size() <= static_cast<std::size_t>(limits_.max_step_tokens));
-  for (const TokenId id : plan.token_ids) BERTH_CHECK(id >= 0 && id < limits_.vocab_size);
-  token_ids_ = plan.token_ids;
+  PackTokens(plan);
   sequences_.clear();
   positions_.clear();
   slots_.clear();
@@ -34,6 +33,25 @@ void StepInputs::Pack(const StepPlan& plan) {
   PackLogitRows(plan);
   PackSwaps(plan);
   PackBlockCopies(plan);
+}
+
+void StepInputs::PackTokens(const StepPlan& plan) {
+  BERTH_CHECK(limits_.carried_tokens || plan.carried_tokens.empty());
+  auto carried = plan.carried_tokens.begin();
+  for (std::size_t i = 0; i < plan.token_ids.size(); ++i) {
+    const TokenId id = plan.token_ids[i];
+    if (carried == plan.carried_tokens.end() || carried->token_index != static_cast<std::int32_t>(i)) {
+      BERTH_CHECK(id >= 0 && id < limits_.vocab_size);
+      continue;
+    }
+    BERTH_CHECK(id == kNoToken);
+    BERTH_CHECK(carried->logit_row >= 0 && static_cast<std::size_t>(carried->logit_row) < draws_.size());
+    BERTH_CHECK(draws_[static_cast<std::size_t>(carried->logit_row)]);
+    ++carried;
+  }
+  BERTH_CHECK(carried == plan.carried_tokens.end());  // in order, and each inside the step
+  token_ids_ = plan.token_ids;
+  carried_tokens_ = plan.carried_tokens;
 }
 
 void StepInputs::PackRow(const StepPlan& plan, const StepRow& row) {
@@ -85,6 +103,7 @@ void StepInputs::CheckNobodyElseUsesThem(const StepPlan& plan, std::int32_t row_
 
 void StepInputs::PackLogitRows(const StepPlan& plan) {
   std::int32_t previous = 0;
+  draws_.clear();
   for (const LogitRow& row : plan.logit_rows) {
     // The choices of one request may draw from the same position.
     BERTH_CHECK(row.token_index >= previous && row.token_index < num_tokens());
@@ -95,6 +114,7 @@ void StepInputs::PackLogitRows(const StepPlan& plan) {
     } else {
       BERTH_CHECK(row.target >= 0 && row.target < limits_.vocab_size);
     }
+    draws_.push_back(row.target == kNoToken);
   }
   logit_rows_ = plan.logit_rows;
 }

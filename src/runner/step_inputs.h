@@ -17,6 +17,7 @@ struct StepLimits {
   std::int32_t max_context_tokens = 0;
   std::int32_t max_step_tokens = 0;
   KvPoolShape pool;
+  bool carried_tokens = false;  // whether a step may feed what the one packed before draws
 };
 
 // One sequence's part of the step.
@@ -35,11 +36,13 @@ class StepInputs {
 
   // Crashes where the plan breaks a rule: an id outside the vocabulary or the pools, a table too short, tokens that no
   // row or several rows claim, a position outside the context, a block that is written while another row uses it,
-  // copies that overwrite each other's blocks or depend on their order, nothing to do.
+  // copies that overwrite each other's blocks or depend on their order, a carried token that has an id or that no row
+  // of the plan packed before draws, nothing to do.
   void Pack(const StepPlan& plan);
 
   std::int32_t num_tokens() const { return static_cast<std::int32_t>(token_ids_.size()); }
-  std::span<const TokenId> token_ids() const { return token_ids_; }
+  std::span<const TokenId> token_ids() const { return token_ids_; }  // kNoToken where it is a carried one
+  std::span<const CarriedToken> carried_tokens() const { return carried_tokens_; }
   std::span<const SequenceInput> sequences() const { return sequences_; }
   std::span<const LogitRow> logit_rows() const { return logit_rows_; }
   std::span<const SwapCopy> swap_out() const { return swap_out_; }
@@ -50,6 +53,7 @@ class StepInputs {
   std::span<const std::int64_t> slots() const { return slots_; }
 
  private:
+  void PackTokens(const StepPlan& plan);
   void PackRow(const StepPlan& plan, const StepRow& row);
   void ClaimWrittenBlocks(const StepPlan& plan, std::int32_t row_index);
   void CheckNobodyElseUsesThem(const StepPlan& plan, std::int32_t row_index) const;
@@ -60,6 +64,7 @@ class StepInputs {
 
   const StepLimits limits_;
   std::span<const TokenId> token_ids_;
+  std::span<const CarriedToken> carried_tokens_;
   std::span<const LogitRow> logit_rows_;
   std::span<const SwapCopy> swap_out_;
   std::span<const SwapCopy> swap_in_;
@@ -82,6 +87,7 @@ class StepInputs {
     std::int64_t to = 0;
   };
   std::vector<Copied> copied_;
+  std::vector<bool> draws_;               // by logit row of the plan packed last
   std::vector<std::int64_t> host_named_;  // per block of the host's pool: the stamp of the last step that named it
   std::int64_t stamp_ = 0;
 };

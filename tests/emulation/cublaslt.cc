@@ -248,6 +248,27 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle, cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void* bytes, std::size_t size) {
+  auto layout = Get<Layout>(handle);
+  cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
+  switch (attribute) {
+    case CUBLASLT_MATRIX_LAYOUT_ROWS:
+      status = Assign(&layout.rows, bytes, size);
+      break;
+    case CUBLASLT_MATRIX_LAYOUT_COLS:
+      status = Assign(&layout.columns, bytes, size);
+      break;
+    case CUBLASLT_MATRIX_LAYOUT_LD:
+      status = Assign(&layout.leading, bytes, size);
+      break;
+    default:
+      break;
+  }
+  Set(handle, layout);
+  return status;
+}
+
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* handle, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
   *handle = new cublasLtMatmulDescOpaque_t{};

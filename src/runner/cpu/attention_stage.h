@@ -11,7 +11,7 @@
 
 #include "kernels/cpu/attention.h"
 #include "runner/cpu/kv_store.h"
-#include "runner/cpu/mapped_memory.h"
+#include "runner/memory_layout.h"
 #include "runner/step_inputs.h"
 
 namespace berth {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "runner/memory_layout.h"
 
 namespace berth {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "berth/step.h"
 #include "kernels/cpu/ops.h"
-#include "runner/cpu/mapped_memory.h"
+#include "runner/memory_layout.h"
 #include "runner/sampler.h"
 
 namespace berth {

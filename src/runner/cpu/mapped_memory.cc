@@ -4,23 +4,17 @@
 
 #include <cerrno>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "runner/memory_layout.h"
 
 namespace berth {
-namespace {
-
-constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kTooMuch = std::numeric_limits<std::size_t>::max();
-
-}  // namespace
 
 absl::StatusOr<MappedMemory> MappedMemory::Map(std::size_t bytes, std::string_view what) {
   const std::string name(what);
-  if (bytes == kTooMuch) {
+  if (bytes == MemoryLayout::kTooMuch) {
     return absl::ResourceExhaustedError(absl::StrCat(name, " would take more bytes than there are addresses"));
   }
   MappedMemory memory;
@@ -52,17 +46,6 @@ MappedMemory::~MappedMemory() {
 void MappedMemory::PreferLargePages() {
   // Advice: where the system has none, small pages serve as well.
   if (data_ != nullptr) static_cast<void>(madvise(data_, bytes_, MADV_HUGEPAGE));
-}
-
-std::size_t MemoryLayout::Advance(std::size_t count, std::size_t times, std::size_t element_bytes) {
-  const std::size_t at = bytes_;
-  std::size_t bytes = 0;
-  if (__builtin_mul_overflow(count, times, &bytes) || __builtin_mul_overflow(bytes, element_bytes, &bytes) ||
-      __builtin_add_overflow(bytes, kAlignment - 1, &bytes) ||
-      __builtin_add_overflow(bytes / kAlignment * kAlignment, bytes_, &bytes_)) {
-    bytes_ = kTooMuch;
-  }
-  return at;
 }
 
 }  // namespace berth

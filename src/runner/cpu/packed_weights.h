@@ -12,6 +12,7 @@
 #include "kernels/cpu/ops.h"
 #include "model/model.h"
 #include "runner/cpu/mapped_memory.h"
+#include "runner/memory_layout.h"
 
 namespace berth {
 

@@ -94,13 +94,14 @@ TEST_P(RmsNorm, AddsTheResidualAndKeepsTheSum) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, RmsNorm,
                          ::testing::Values(std::tuple(1, 8), std::tuple(3, 576), std::tuple(2, 1024),
-                                           std::tuple(5, 264), std::tuple(1, 8192)));
+                                           std::tuple(5, 264), std::tuple(1, 8192), std::tuple(2, 8264),
+                                           std::tuple(1, 16384)));
 
 TEST(RmsNormLimits, AreRefusedBeforeTheLaunch) {
   BERTH_REQUIRE_DEVICE();
   RmsNormParams params{};
   params.num_tokens = 1;
-  for (const int hidden_size : {0, 12, 8200}) {
+  for (const int hidden_size : {0, 12, 16392}) {
     params.hidden_size = hidden_size;
     EXPECT_EQ(LaunchRmsNorm(params, nullptr), cudaErrorInvalidValue) << hidden_size;
   }

@@ -252,6 +252,37 @@ TEST(RopeKvWriteNumbers, ANanSpoilsItsOwnHeadAlone) {
   EXPECT_EQ(values.Read(), std::vector<std::int8_t>(16, 0));
 }
 
+TEST(RopeKvWriteNumbers, ARowWithoutASlotWritesNothing) {
+  BERTH_REQUIRE_DEVICE();
+  const DeviceArray<std::uint16_t> qkv(std::vector<std::uint16_t>(2 * 3 * 8, 0x3f80));
+  const DeviceArray<std::int32_t> positions(std::vector<std::int32_t>{0, 0});
+  const DeviceArray<std::int64_t> slots(std::vector<std::int64_t>{-1, 1});
+  const std::vector<std::uint16_t> before(2 * 8, 0x4000);
+  const DeviceArray<std::uint16_t> keys(before);
+  const DeviceArray<std::uint16_t> values(before);
+  RopeKvWriteParams params{};
+  params.qkv = qkv.data();
+  params.positions = positions.data();
+  params.slots = slots.data();
+  params.cache = {.keys = keys.data(),
+                  .values = values.data(),
+                  .key_scales = nullptr,
+                  .value_scales = nullptr,
+                  .block_stride = 16,
+                  .scale_block_stride = 0,
+                  .num_kv_heads = 1,
+                  .head_dim = 8,
+                  .block_tokens = 2,
+                  .element = KvElement::kBf16};
+  params.num_tokens = 2;
+  params.num_q_heads = 1;
+  ASSERT_EQ(LaunchRopeKvWrite(params, nullptr), cudaSuccess);
+  std::vector<std::uint16_t> expected = before;
+  std::fill(expected.begin() + 8, expected.end(), std::uint16_t{0x3f80});
+  EXPECT_EQ(keys.Read(), expected);
+  EXPECT_EQ(values.Read(), expected);
+}
+
 TEST(RopeKvWriteLimits, AreRefusedBeforeTheLaunch) {
   BERTH_REQUIRE_DEVICE();
   RopeKvWriteParams params{};

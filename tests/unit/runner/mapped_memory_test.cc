@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "runner/memory_layout.h"
+
 namespace berth {
 namespace {
 

@@ -99,6 +99,30 @@ TEST(StepInputs, AStepMayHaveCopiesAndNoRows) {
   EXPECT_EQ(inputs.block_copies().size(), 1U);
 }
 
+constexpr StepLimits kCarryingLimits = {
+    .vocab_size = 100, .max_context_tokens = 64, .max_step_tokens = 32, .pool = {8, 4, 3}, .carried_tokens = true};
+
+// After GoodPlan: its second row goes on with what its second logit row draws.
+StepPlan CarryingPlan() {
+  StepPlan plan;
+  plan.token_ids = {kNoToken};
+  plan.carried_tokens = {{.token_index = 0, .logit_row = 1}};
+  plan.block_ids = {7, 0, 1};
+  plan.rows = {
+      {.sequence = 2, .first_position = 9, .token_begin = 0, .num_tokens = 1, .block_begin = 0, .num_blocks = 3}};
+  return plan;
+}
+
+TEST(StepInputs, ATokenMayBeCarriedFromTheStepPackedBefore) {
+  StepInputs inputs(kCarryingLimits);
+  inputs.Pack(GoodPlan());
+  const StepPlan plan = CarryingPlan();
+  inputs.Pack(plan);
+  ASSERT_EQ(inputs.carried_tokens().size(), 1U);
+  EXPECT_EQ(inputs.carried_tokens()[0].logit_row, 1);
+  EXPECT_EQ(inputs.token_ids()[0], kNoToken);
+}
+
 TEST(StepInputs, WhatWasSwappedOutServesOthersInTheSameStep) {
   StepPlan plan = GoodPlan();
   plan.swap_out = {{3, 0}, {5, 1}, {2, 2}};  // 3 and 5 are then written by row 0
@@ -112,6 +136,35 @@ TEST(StepInputs, WhatWasSwappedOutServesOthersInTheSameStep) {
 }
 
 using StepInputsDeathTest = testing::Test;
+
+TEST(StepInputsDeathTest, TokensCarriedAgainstTheRulesCrash) {
+  const auto pack = [](const StepPlan& plan, const StepLimits& limits = kCarryingLimits) {
+    StepInputs inputs(limits);
+    inputs.Pack(GoodPlan());
+    inputs.Pack(plan);
+  };
+  EXPECT_DEATH(pack(CarryingPlan(), kLimits), "carried_tokens");
+  StepPlan plan = CarryingPlan();
+  plan.token_ids[0] = 5;
+  EXPECT_DEATH(pack(plan), "kNoToken");
+  plan = CarryingPlan();
+  plan.carried_tokens.clear();
+  EXPECT_DEATH(pack(plan), "vocab_size");
+  plan = CarryingPlan();
+  plan.carried_tokens[0].token_index = 1;
+  EXPECT_DEATH(pack(plan), "vocab_size");
+  plan = CarryingPlan();
+  plan.carried_tokens.push_back(plan.carried_tokens[0]);
+  EXPECT_DEATH(pack(plan), "carried_tokens.end");
+  for (const std::int32_t row : {-1, 2}) {
+    plan = CarryingPlan();
+    plan.carried_tokens[0].logit_row = row;
+    EXPECT_DEATH(pack(plan), "draws_.size");
+  }
+  plan = CarryingPlan();
+  plan.carried_tokens[0].logit_row = 0;  // a target: nothing is drawn
+  EXPECT_DEATH(pack(plan), "draws_");
+}
 
 TEST(StepInputsDeathTest, TokensOutsideTheVocabularyCrash) {
   for (const TokenId id : {-1, 100}) {

@@ -1,4 +1,4 @@
-#include "runner/cpu/rope_angles.h"
+#include "runner/rope_angles.h"
 
 #include <cmath>
 #include <cstring>

@@ -1,0 +1,325 @@
+#include "kernels/cuda/quantized.h"
+
+#include <cmath>
+
+#include "kernels/cuda/quantized_tile.h"
+#include "kernels/gpu.h"
+
+// The product of few tokens is bound by reading the weights, of which a multiprocessor of an H200 gets some 17 bytes a
+// clock (4.3 TB/s over 132 of them at 1.9 GHz): 30 weights of kQ4_0, at 18 bytes for 32. It executes 128 instructions
+// of a lane a clock, so there are 4 for each weight. A multiply-add for each token would need them all at 4 tokens;
+// unpacking alone takes 1.4. So products go to the tensor cores for any number of tokens: a warp multiplies a tile of
+// 32 × 32 codes by 8 tokens in 4 instructions, and with unpacking, scales, loads and loop spends about 2.5 a weight.
+// One path for all also means that a token's result has the same bits beside any number of others.
+//
+// Codes are multiplied as whole numbers, exact in bfloat16, and 32 (kQ6_K: 16) products are summed before a float32
+// scale: weights are never rounded.
+//
+// Weights go from L2 to shared memory by copies that bypass L1, so that the inputs stay in it for the blocks that
+// follow: a band of 32 rows takes 2 bytes a column and token of them for 18 bytes of weights.
+namespace berth::cuda {
+namespace {
+
+constexpr int kTileTokens = 8;
+constexpr int kMatmulWarps = 16;
+constexpr int kMatmulThreads = kMatmulWarps * 32;
+// Tiles that a warp has under way: 16 · 4 · 576 bytes of kQ4_0 are the 37 KB that latency times bandwidth asks of a
+// multiprocessor, and half as much again.
+constexpr int kStages = 4;
+
+template <QuantizedType kType>
+constexpr int kStageBytes = kBandTiles*(kTileLayout<kType>.size + kTileLayout<kType>.block_scales);
+
+template <QuantizedType kType, int kTokenTiles>
+struct MatmulShared {
+  // Token by token, the rows of a band. 36: lanes with two tokens each store to different banks.
+  using Sums = float[kTokenTiles * kTileTokens][kBandRows + 4];
+  // First the tiles, then what the warps made of them.
+  union {
+    alignas(16) std::byte stages[kMatmulWarps][kStages][kStageBytes<kType>];
+    Sums sums[kMatmulWarps];
+  } memory;
+};
+
+// The part of a warp: every kMatmulWarps-th step of a band. Lane l is in group g = l / 4 at place t = l % 4: rows g +
+// 8j of the weights, token g of the inputs and tokens 2t, 2t + 1 of the sums are its own (gpu.h, MmaBf16).
+template <QuantizedType kType, int kTokenTiles>
+class MatmulWarp {
+ public:
+  using Shared = MatmulShared<kType, kTokenTiles>;
+  // Columns 16h + 4t + 0 .. 3 of a step for each half h.
+  struct Input {
+    uint2 halves[kTokenTiles][2];
+  };
+
+  __device__ MatmulWarp(const QuantizedMatmulParams& params, std::int64_t band_bytes, Shared& shared)
+      : params_(params),
+        shared_(shared),
+        band_(params.matrix.data + blockIdx.x * band_bytes),
+        steps_(params.matrix.cols / kStepCols),
+        lane_(static_cast<int>(threadIdx.x) % 32),
+        warp_(static_cast<int>(threadIdx.x) / 32),
+        input_(params.input + lane_ / 4 * params.matrix.cols + lane_ % 4 * 4) {}
+
+  // The warp's tiles.
+  __device__ int count() const { return (steps_ - warp_ + kMatmulWarps - 1) / kMatmulWarps; }
+
+  // Copies the tiles of step `number`, if there is one, to their stage; a group of copies in any case.
+  __device__ void StartLoad(int number) {
+    const int step = StepOf(number);
+    if (step < steps_) {
+      constexpr int kTileBytes = kBandTiles * kLayout.size;
+      constexpr int kScaleBytes = kBandTiles * kLayout.block_scales;
+      std::byte* stage = StageOf(number);
+      const std::byte* tiles = band_ + static_cast<std::int64_t>(step) * kTileBytes;
+#pragma unroll
+      for (int at = 16 * lane_; at < kTileBytes; at += 32 * 16) gpu::CopyAsync<16>(stage + at, tiles + at);
+      if (16 * lane_ < kScaleBytes) {
+        const std::byte* scales =
+            band_ + static_cast<std::int64_t>(steps_) * kTileBytes + step / kLayout.steps_a_block * kScaleBytes;
+        gpu::CopyAsync<16>(stage + kTileBytes + 16 * lane_, scales + 16 * lane_);
+      }
+    }
+    gpu::CommitCopies();
+  }
+
+  // Zeros behind the last tile and for tokens that are not there.
+  __device__ Input LoadInput(int number) const {
+    Input input;
+    const int step = StepOf(number);
+#pragma unroll
+    for (int n = 0; n < kTokenTiles; ++n) {
+      const int token = n * kTileTokens + lane_ / 4;
+      const bool valid = token < params_.num_tokens && step < steps_;
+      const std::uint16_t* columns = input_ + (n * kTileTokens * params_.matrix.cols + step * kStepCols);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        input.halves[n][half] = valid ? *reinterpret_cast<const uint2*>(columns + 16 * half) : uint2{0, 0};
+      }
+    }
+    return input;
+  }
+
+  __device__ void Multiply(int number, const Input& input) {
+    const std::byte* stage = StageOf(number);
+    float input_sums[kTokenTiles][2];
+    if constexpr (kType == QuantizedType::kQ4_1) SumInputs(input, input_sums);
+#pragma unroll
+    for (int m = 0; m < kBandTiles; ++m) {
+      const Tile tile(stage + m * kLayout.size, stage + kBandTiles * kLayout.size + m * kLayout.block_scales, lane_);
+      std::uint32_t codes[2][Tile::kPairs];
+#pragma unroll
+      for (int i = 0; i < 2 * Tile::kPairs; ++i) codes[i % 2][i / 2] = tile.Codes(i % 2, i / 2);
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n) {
+        float products[Tile::kGroups][4] = {};
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          gpu::MmaBf16(products[half % Tile::kGroups],
+                       {codes[0][2 * half], codes[1][2 * half], codes[0][2 * half + 1], codes[1][2 * half + 1]},
+                       {input.halves[n][half].x, input.halves[n][half].y});
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float& sum = sums_[m][n][i];
+#pragma unroll
+          for (int group = 0; group < Tile::kGroups; ++group) {
+            sum = fmaf(tile.Scale(i / 2, group), products[group][i], sum);
+          }
+          if constexpr (kType == QuantizedType::kQ4_1) sum = fmaf(tile.Minimum(i / 2), input_sums[n][i % 2], sum);
+        }
+      }
+    }
+  }
+
+  __device__ void StoreSums() {
+#pragma unroll
+    for (int m = 0; m < kBandTiles; ++m) {
+#pragma unroll
+      for (int n = 0; n < kTokenTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int token = n * kTileTokens + lane_ % 4 * 2 + i % 2;
+          shared_.memory.sums[warp_][token][m * kTileRows + i / 2 * 8 + lane_ / 4] = sums_[m][n][i];
+        }
+      }
+    }
+  }
+
+ private:
+  using Tile = LaneTile<kType>;
+  static constexpr QuantizedTileLayout kLayout = kTileLayout<kType>;
+
+  __device__ int StepOf(int number) const { return warp_ + number * kMatmulWarps; }
+  __device__ std::byte* StageOf(int number) { return shared_.memory.stages[warp_][number % kStages]; }
+
+  // Of tokens 2t and 2t + 1, which each row's minimum is multiplied by: products with ones, of which all rows are
+  // alike.
+  __device__ static void SumInputs(const Input& input, float (&sums)[kTokenTiles][2]) {
+    constexpr std::uint32_t kOnes = 0x3f803f80;
+#pragma unroll
+    for (int n = 0; n < kTokenTiles; ++n) {
+      float products[4] = {};
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        gpu::MmaBf16(products, {kOnes, kOnes, kOnes, kOnes}, {input.halves[n][half].x, input.halves[n][half].y});
+      }
+      sums[n][0] = products[0];
+      sums[n][1] = products[1];
+    }
+  }
+
+  const QuantizedMatmulParams& params_;
+  Shared& shared_;
+  const std::byte* band_;
+  const int steps_;
+  const int lane_;
+  const int warp_;
+  const std::uint16_t* input_;  // of the first tile's token and the first step
+  float sums_[kBandTiles][kTokenTiles][4] = {};
+};
+
+// Joins the warps' sums in the order of the warps.
+template <typename Sums>
+__device__ void StoreOutput(const QuantizedMatmulParams& params, const Sums (&sums)[kMatmulWarps]) {
+  for (int i = static_cast<int>(threadIdx.x); i < params.num_tokens * kBandRows; i += kMatmulThreads) {
+    const int token = i / kBandRows;
+    const int row = static_cast<int>(blockIdx.x) * kBandRows + i % kBandRows;
+    if (row >= params.matrix.rows) continue;
+    float sum = 0.0f;
+#pragma unroll
+    for (int warp = 0; warp < kMatmulWarps; ++warp) sum += sums[warp][token][i % kBandRows];
+    const std::int64_t at = token * params.output_stride + row;
+    if (params.output_is_float) {
+      static_cast<float*>(params.output)[at] = sum;
+    } else {
+      static_cast<std::uint16_t*>(params.output)[at] = __bfloat16_as_ushort(__float2bfloat16_rn(sum));
+    }
+  }
+}
+
+// A block for each band; its warps share the columns, so that even 4096 rows give each multiprocessor 16 warps.
+template <QuantizedType kType, int kTokenTiles>
+__global__ void __launch_bounds__(kMatmulThreads, 2)
+    QuantizedMatmulKernel(const __grid_constant__ QuantizedMatmulParams params, std::int64_t band_bytes) {
+  using Warp = MatmulWarp<kType, kTokenTiles>;
+  BERTH_DYNAMIC_SHARED(typename Warp::Shared, shared);
+  Warp warp(params, band_bytes, shared);
+#pragma unroll
+  for (int stage = 0; stage < kStages; ++stage) warp.StartLoad(stage);
+  // Inputs of a step ahead, but with two tiles of tokens: 64 registers, with which two blocks overlap, hold no more.
+  constexpr int kAhead = kTokenTiles == 1 ? 1 : 0;
+  typename Warp::Input inputs[kAhead + 1];
+  inputs[0] = warp.LoadInput(0);
+  for (int number = 0; number < warp.count(); ++number) {
+    inputs[kAhead] = warp.LoadInput(number + kAhead);
+    gpu::WaitCopies<kStages - 1>();
+    __syncwarp();  // the other lanes' copies
+    warp.Multiply(number, inputs[0]);
+    inputs[0] = inputs[kAhead];
+    __syncwarp();  // all lanes have read the stage
+    warp.StartLoad(number + kStages);
+  }
+  gpu::WaitCopies<0>();
+  __syncthreads();  // the stages' memory is used again
+  warp.StoreSums();
+  __syncthreads();
+  StoreOutput(params, shared.memory.sums);
+}
+
+constexpr int kDequantizeWarps = 8;
+
+// A warp for each step of a band.
+template <QuantizedType kType>
+__global__ void __launch_bounds__(kDequantizeWarps * 32)
+    DequantizeKernel(const __grid_constant__ DequantizeParams params, std::int64_t band_bytes) {
+  using Tile = LaneTile<kType>;
+  constexpr QuantizedTileLayout kLayout = kTileLayout<kType>;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int step = static_cast<int>(blockIdx.y) * kDequantizeWarps + static_cast<int>(threadIdx.x) / 32;
+  const int cols = params.matrix.cols;
+  if (step >= cols / kStepCols) return;
+  const std::byte* band = params.matrix.data + blockIdx.x * band_bytes;
+  const std::byte* tiles = band + static_cast<std::int64_t>(step) * kBandTiles * kLayout.size;
+  const std::byte* block_scales = band + static_cast<std::int64_t>(cols / kStepCols) * kBandTiles * kLayout.size +
+                                  step / kLayout.steps_a_block * kBandTiles * kLayout.block_scales;
+#pragma unroll
+  for (int m = 0; m < kBandTiles; ++m) {
+    const Tile tile(tiles + m * kLayout.size, block_scales + m * kLayout.block_scales, lane);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kBandRows + m * kTileRows + r * 8 + lane / 4;
+      if (row >= params.matrix.rows) continue;
+      std::uint32_t pairs[Tile::kPairs];
+#pragma unroll
+      for (int i = 0; i < Tile::kPairs; ++i) {
+        const float2 code = gpu::UnpackBf16(tile.Codes(r, i));
+        const int group = i / 2 % Tile::kGroups;
+        pairs[i] = gpu::PackBf16(tile.Value(r, group, code.x), tile.Value(r, group, code.y));
+      }
+      std::uint16_t* columns = params.output + row * cols + step * kStepCols + lane % 4 * 4;
+      *reinterpret_cast<uint2*>(columns) = {pairs[0], pairs[1]};
+      *reinterpret_cast<uint2*>(columns + 16) = {pairs[2], pairs[3]};
+    }
+  }
+}
+
+unsigned Bands(const QuantizedMatrix& matrix) {
+  return static_cast<unsigned>((matrix.rows + kBandRows - 1) / kBandRows);
+}
+
+bool IsMadeFor(const QuantizedMatrix& matrix) {
+  const int unit = kStepCols * TileLayoutOf(matrix.type).steps_a_block;
+  return matrix.rows >= 1 && matrix.cols >= unit && matrix.cols % unit == 0;
+}
+
+template <QuantizedType kType>
+cudaError_t LaunchFor(const DequantizeParams& params, cudaStream_t stream) {
+  const auto steps = static_cast<unsigned>(params.matrix.cols / kStepCols);
+  const dim3 grid(Bands(params.matrix), (steps + kDequantizeWarps - 1) / kDequantizeWarps);
+  return gpu::Launch(DequantizeKernel<kType>, grid, dim3(kDequantizeWarps * 32), 0, stream, params,
+                     BandBytes(kType, params.matrix.cols));
+}
+
+template <QuantizedType kType, int kTokenTiles>
+cudaError_t LaunchFor(const QuantizedMatmulParams& params, cudaStream_t stream) {
+  return gpu::Launch(QuantizedMatmulKernel<kType, kTokenTiles>, dim3(Bands(params.matrix)), dim3(kMatmulThreads),
+                     sizeof(MatmulShared<kType, kTokenTiles>), stream, params, BandBytes(kType, params.matrix.cols));
+}
+
+template <QuantizedType kType>
+cudaError_t LaunchFor(const QuantizedMatmulParams& params, cudaStream_t stream) {
+  return params.num_tokens <= kTileTokens ? LaunchFor<kType, 1>(params, stream) : LaunchFor<kType, 2>(params, stream);
+}
+
+template <typename Params>
+cudaError_t LaunchForType(const Params& params, cudaStream_t stream) {
+  switch (params.matrix.type) {
+    case QuantizedType::kQ4_0:
+      return LaunchFor<QuantizedType::kQ4_0>(params, stream);
+    case QuantizedType::kQ4_1:
+      return LaunchFor<QuantizedType::kQ4_1>(params, stream);
+    case QuantizedType::kQ8_0:
+      return LaunchFor<QuantizedType::kQ8_0>(params, stream);
+    case QuantizedType::kQ6_K:
+      return LaunchFor<QuantizedType::kQ6_K>(params, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace
+
+cudaError_t LaunchDequantize(const DequantizeParams& params, cudaStream_t stream) {
+  constexpr int kMaxCols = 65535 * kDequantizeWarps * kStepCols;  // of the grid
+  if (!IsMadeFor(params.matrix) || params.matrix.cols > kMaxCols) return cudaErrorInvalidValue;
+  return LaunchForType(params, stream);
+}
+
+cudaError_t LaunchQuantizedMatmul(const QuantizedMatmulParams& params, cudaStream_t stream) {
+  static_assert(kQuantizedMatmulTokens == 2 * kTileTokens);
+  if (!IsMadeFor(params.matrix) || params.num_tokens > kQuantizedMatmulTokens) return cudaErrorInvalidValue;
+  if (params.num_tokens == 0) return cudaSuccess;
+  return LaunchForType(params, stream);
+}
+
+}  // namespace berth::cuda
