@@ -39,9 +39,9 @@ function(berth_cuda_kernels)
 endfunction()
 
 function(berth_cuda_backend name kernels cublaslt_source)
-  set(modules cuda_call cuda_devices cuda_shape cuda_weights decode_graphs forward gemm kv_copies kv_pool products
+  set(modules cuda_call cuda_shape cuda_weights decode_graphs forward gemm kv_copies kv_pool products
     sampling_packer step_arrays step_packer step_runner weight_upload workspace)
-  set(sources ${modules} cuda_backend ${cublaslt_source})
+  set(sources ${modules} cuda_backend cuda_devices ${cublaslt_source})
   list(TRANSFORM sources PREPEND "${CMAKE_SOURCE_DIR}/src/runner/cuda/")
   list(TRANSFORM sources APPEND ".cc")
   add_library(berth_${name} STATIC ${sources})

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "base/machine.h"
@@ -33,24 +32,21 @@ CudaBackendOptions DeviceOptions(const ServerConfig& config, const CudaDevice& d
   return options;
 }
 
-// The device that compute.device names; nullptr where there is none of that number.
-const CudaDevice* Find(const std::vector<CudaDevice>& devices, std::int32_t index) {
-  const auto found =
-      std::find_if(devices.begin(), devices.end(), [&](const CudaDevice& device) { return device.index == index; });
-  return found == devices.end() ? nullptr : &*found;
+absl::Status WithRemedy(const absl::Status& status) {
+  return absl::Status(status.code(), std::string(status.message()) + kOrTheCpu);
 }
 
-absl::Status NoSuchDevice(const std::vector<CudaDevice>& devices, std::int32_t index) {
+absl::Status NoSuchDevice(int devices, std::int32_t index) {
   if (!HasCudaBackend()) {
     return absl::FailedPreconditionError(
         std::string("this berth was built without CUDA: build it with -DBERTH_CUDA=ON") + kOrTheCpu);
   }
-  if (devices.empty()) {
+  if (devices == 0) {
     return absl::FailedPreconditionError(std::string("no CUDA device, or no driver for it, is on this machine") +
                                          kOrTheCpu);
   }
   return absl::InvalidArgumentError("there is no CUDA device " + std::to_string(index) + ": they are numbered 0 to " +
-                                    std::to_string(devices.size() - 1) +
+                                    std::to_string(devices - 1) +
                                     "; change --device or compute.device (berth devices lists them)");
 }
 
@@ -71,15 +67,14 @@ absl::StatusOr<ChosenBackend> ChooseBackend(const ServerConfig& config) {
         "float32 is computed and stored on the CPU alone: take --compute, --kv-dtype float32, compute.float32 or "
         "kv_cache.dtype out, or --backend cuda and compute.backend");
   }
-  const absl::StatusOr<std::vector<CudaDevice>> devices = ListCudaDevices();
-  if (!devices.ok()) {
-    return absl::Status(devices.status().code(), std::string(devices.status().message()) + kOrTheCpu);
-  }
-  const CudaDevice* device = Find(*devices, compute.device);
-  if (device == nullptr) {
-    if (!must && devices->empty() && compute.device == 0) return ChosenBackend{};
+  const absl::StatusOr<int> devices = CountCudaDevices();
+  if (!devices.ok()) return WithRemedy(devices.status());
+  if (compute.device >= *devices) {
+    if (!must && *devices == 0 && compute.device == 0) return ChosenBackend{};
     return NoSuchDevice(*devices, compute.device);
   }
+  const absl::StatusOr<CudaDevice> device = DescribeCudaDevice(compute.device);
+  if (!device.ok()) return WithRemedy(device.status());
   if (device->unusable.empty()) return ChosenBackend{*device, ""};
   const std::string why = Name(*device) + " is not used: " + device->unusable;
   if (!must) return ChosenBackend{std::nullopt, why};

@@ -39,6 +39,18 @@ struct Row {
   std::optional<Fit> fit;
 };
 
+absl::StatusOr<std::vector<CudaDevice>> ListDevices() {
+  const absl::StatusOr<int> count = CountCudaDevices();
+  if (!count.ok()) return count.status();
+  std::vector<CudaDevice> devices;
+  for (int index = 0; index < *count; ++index) {
+    absl::StatusOr<CudaDevice> device = DescribeCudaDevice(index);
+    if (!device.ok()) return device.status();
+    devices.push_back(*std::move(device));
+  }
+  return devices;
+}
+
 std::vector<Row> CollectRows(const std::vector<CudaDevice>& devices) {
   const int threads = AllowedCpus();
   std::vector<Row> rows = {{.id = "cpu",
@@ -139,7 +151,7 @@ std::string ToText(const std::vector<Row>& rows, const std::string& chosen, cons
 Outcome Devices(const DevicesOptions& options, Output& out) {
   ServerConfig config = options.config;
   options.flags.Apply(&config);
-  const absl::StatusOr<std::vector<CudaDevice>> devices = ListCudaDevices();
+  const absl::StatusOr<std::vector<CudaDevice>> devices = ListDevices();
   if (!devices.ok()) return FromStatus(devices.status());
   std::vector<Row> rows = CollectRows(*devices);
   if (!config.model.path.empty()) {

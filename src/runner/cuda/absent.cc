@@ -11,7 +11,9 @@ absl::Status Absent() { return absl::UnimplementedError("this berth was built wi
 
 bool HasCudaBackend() { return false; }
 
-absl::StatusOr<std::vector<CudaDevice>> ListCudaDevices() { return std::vector<CudaDevice>(); }
+absl::StatusOr<int> CountCudaDevices() { return 0; }
+
+absl::StatusOr<CudaDevice> DescribeCudaDevice(int) { return Absent(); }
 
 absl::StatusOr<CudaMemoryPlan> PlanCudaMemory(const Model&, const CudaBackendOptions&) { return Absent(); }
 

@@ -12,7 +12,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "runner/cuda/cuda_devices.h"
 #include "runner/cuda/cuda_shape.h"
 #include "runner/cuda/step_runner.h"
 #include "runner/step_inputs.h"
@@ -153,8 +152,12 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const Model& model, con
   }
   absl::StatusOr<CudaShape> shape = ReadCudaShape(model, options);
   if (!shape.ok()) return shape.status();
-  absl::StatusOr<CudaDevice> device = FindCudaDevice(options.device);
+  const absl::StatusOr<CudaDevice> device = DescribeCudaDevice(options.device);
   if (!device.ok()) return device.status();
+  if (!device->unusable.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("CUDA device ", device->index, " (", device->name, "): ", device->unusable));
+  }
   BERTH_CUDA_CALL(cudaSetDevice, options.device);
   absl::StatusOr<std::unique_ptr<StepRunner>> runner = StepRunner::Create(model, *shape, options);
   if (!runner.ok()) return runner.status();

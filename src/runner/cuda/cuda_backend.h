@@ -28,8 +28,10 @@ struct CudaDevice {
   // Why this build cannot run on it; empty: it can.
   std::string unusable;
 };
-// Empty where there is no device. Errors: there is a driver, and it or the device fails; the call is named.
-absl::StatusOr<std::vector<CudaDevice>> ListCudaDevices();
+// 0 where there is no device or no driver. Errors: there is a driver, and it fails; the call is named.
+absl::StatusOr<int> CountCudaDevices();
+// Takes some memory of the device, for as long as this process runs. NotFound where there is no such device.
+absl::StatusOr<CudaDevice> DescribeCudaDevice(int index);
 
 struct CudaBackendOptions {
   int device = 0;

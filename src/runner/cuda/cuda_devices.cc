@@ -1,9 +1,8 @@
-#include "runner/cuda/cuda_devices.h"
-
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runner/cuda/cuda_backend.h"
 #include "runner/cuda/cuda_call.h"
 
 namespace berth {
@@ -35,7 +34,29 @@ std::string WhyUnusable(const CudaDevice& device) {
                       kBuilt.exact ? "" : " and up");
 }
 
-absl::StatusOr<CudaDevice> Describe(int index) {
+}  // namespace
+
+bool HasCudaBackend() { return true; }
+
+// A driver may be there and have nothing to drive.
+absl::StatusOr<int> CountCudaDevices() {
+  int driver = 0;
+  BERTH_CUDA_CALL(cudaDriverGetVersion, &driver);
+  if (driver == 0) return 0;
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess && error != cudaErrorNoDevice) return CudaError("cudaGetDeviceCount", error);
+  if (error == cudaErrorNoDevice) static_cast<void>(cudaGetLastError());
+  return error == cudaErrorNoDevice ? 0 : count;
+}
+
+absl::StatusOr<CudaDevice> DescribeCudaDevice(int index) {
+  const absl::StatusOr<int> count = CountCudaDevices();
+  if (!count.ok()) return count.status();
+  if (index >= *count) {
+    return absl::NotFoundError(
+        absl::StrCat("no CUDA device ", index, ": there ", *count == 1 ? "is " : "are ", *count));
+  }
   cudaDeviceProp properties{};
   BERTH_CUDA_CALL(cudaGetDeviceProperties, &properties, index);
   CudaDevice device;
@@ -51,48 +72,6 @@ absl::StatusOr<CudaDevice> Describe(int index) {
   BERTH_CUDA_CALL(cudaMemGetInfo, &free_bytes, &total_bytes);
   device.free_bytes = static_cast<std::int64_t>(free_bytes);
   device.total_bytes = static_cast<std::int64_t>(total_bytes);
-  return device;
-}
-
-// None where there is no driver, or a driver that has nothing to drive.
-absl::StatusOr<int> CountDevices() {
-  int driver = 0;
-  BERTH_CUDA_CALL(cudaDriverGetVersion, &driver);
-  if (driver == 0) return 0;
-  int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess && error != cudaErrorNoDevice) return CudaError("cudaGetDeviceCount", error);
-  if (error == cudaErrorNoDevice) static_cast<void>(cudaGetLastError());
-  return error == cudaErrorNoDevice ? 0 : count;
-}
-
-}  // namespace
-
-bool HasCudaBackend() { return true; }
-
-absl::StatusOr<std::vector<CudaDevice>> ListCudaDevices() {
-  const absl::StatusOr<int> count = CountDevices();
-  if (!count.ok()) return count.status();
-  std::vector<CudaDevice> devices;
-  for (int index = 0; index < *count; ++index) {
-    absl::StatusOr<CudaDevice> device = Describe(index);
-    if (!device.ok()) return device.status();
-    devices.push_back(*std::move(device));
-  }
-  return devices;
-}
-
-absl::StatusOr<CudaDevice> FindCudaDevice(int index) {
-  const absl::StatusOr<int> count = CountDevices();
-  if (!count.ok()) return count.status();
-  if (index >= *count) {
-    return absl::NotFoundError(
-        absl::StrCat("no CUDA device ", index, ": there ", *count == 1 ? "is " : "are ", *count));
-  }
-  absl::StatusOr<CudaDevice> device = Describe(index);
-  if (device.ok() && !device->unusable.empty()) {
-    return absl::NotFoundError(absl::StrCat("CUDA device ", index, " (", device->name, "): ", device->unusable));
-  }
   return device;
 }
 
