@@ -44,6 +44,8 @@ struct CudaBackendOptions {
   bool graphs = true;
   // The file of NVIDIA's cuBLASLt; empty: where the dynamic loader or the CUDA toolkit has it.
   std::string cublaslt_path;
+  // For measurements without a model file: weights are noise, and no tensor's data are read.
+  bool noise_weights = false;
   // Called as weights reach the device, with the bytes there so far and all of them, from the calling thread.
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };

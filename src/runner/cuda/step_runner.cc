@@ -79,7 +79,8 @@ absl::Status StepRunner::TakeMemory(const Model& model, const CudaBackendOptions
   absl::StatusOr<KvCopies> copies = KvCopies::Create(shape_);
   if (!copies.ok()) return copies.status();
   copies_ = *std::move(copies);
-  BERTH_TRY(UploadWeights(layouts.copies, options.progress));
+  BERTH_TRY(options.noise_weights ? FillWithNoise(weight_memory_.data(), weight_memory_.size())
+                                  : UploadWeights(layouts.copies, options.progress));
   forward_ =
       std::make_unique<Forward>(shape_, std::move(layouts.weights), Products(*std::move(gemms)), workspace_, &*kv_);
   return forward_->Prepare();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -97,6 +98,27 @@ absl::Status UploadWeights(const std::vector<WeightCopy>& copies,
     }
   }
   return uploader->Finish();
+}
+
+// A pattern from the host, doubled on the device until the memory is full.
+absl::Status FillWithNoise(std::byte* memory, std::size_t bytes) {
+  constexpr std::size_t kPatternBytes = std::size_t{1} << 20;
+  std::vector<std::uint16_t> pattern(kPatternBytes / sizeof(std::uint16_t));
+  std::mt19937 random(1);
+  for (std::uint16_t& value : pattern) {
+    // Magnitudes from 1/128 to 1/32.
+    const std::uint32_t bits = random();
+    value = static_cast<std::uint16_t>((bits & 0x807fu) | (120 + (bits >> 16 & 1)) << 7);
+  }
+  std::size_t filled = std::min(bytes, kPatternBytes);
+  BERTH_CUDA_CALL(cudaMemcpy, memory, pattern.data(), filled, cudaMemcpyHostToDevice);
+  while (filled < bytes) {
+    const std::size_t next = std::min(filled, bytes - filled);
+    BERTH_CUDA_CALL(cudaMemcpy, memory + filled, memory, next, cudaMemcpyDeviceToDevice);
+    filled += next;
+  }
+  BERTH_CUDA_CALL(cudaDeviceSynchronize);
+  return absl::OkStatus();
 }
 
 }  // namespace berth

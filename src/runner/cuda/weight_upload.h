@@ -1,6 +1,7 @@
 // Weights on their way from the model file to the device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -15,5 +16,9 @@ namespace berth {
 // `progress`, which may be empty, is called from this thread.
 absl::Status UploadWeights(const std::vector<WeightCopy>& copies,
                            const std::function<void(std::int64_t done, std::int64_t total)>& progress);
+
+// Fills the memory with small bfloat16 of both signs. What a multiplier draws depends on its operands, so they are no
+// zeros.
+absl::Status FillWithNoise(std::byte* memory, std::size_t bytes);
 
 }  // namespace berth
