@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/paged_decode.h"
+#include "kernels/cuda/paged_prefill.h"
 #include "kernels/cuda/plain_attention.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope_kv_write.h"
@@ -136,8 +137,25 @@ absl::Status Forward::Decode(const cuda::KvCache& cache, const StepCounts& count
   return absl::OkStatus();
 }
 
-absl::Status Forward::Prefill(const cuda::KvCache&, const StepCounts& counts, const StepArrays&, cudaStream_t) const {
-  return counts.prefill_rows == 0 ? absl::OkStatus() : absl::UnimplementedError("prefill");
+absl::Status Forward::Prefill(const cuda::KvCache& cache, const StepCounts& counts, const StepArrays& arrays,
+                              cudaStream_t stream) const {
+  const std::int32_t max_blocks = shape_.MaxBlocks(counts.chunks);
+  BERTH_CUDA_CALL(cuda::LaunchPagedPrefill,
+                  {.q = workspace_.qkv,
+                   .q_stride = shape_.qkv_width(),
+                   .cache = cache,
+                   .block_tables = arrays.block_tables + std::int64_t{counts.decode_rows()} * max_blocks,
+                   .token_begins = arrays.token_begins,
+                   .kv_lengths = arrays.kv_lengths + counts.decode_rows(),
+                   .tiles = arrays.tiles,
+                   .output = workspace_.attended,
+                   .max_blocks = max_blocks,
+                   .num_tiles = counts.tiles,
+                   .num_q_heads = shape_.heads,
+                   .window = 0,
+                   .scale = AttentionScale()},
+                  stream);
+  return absl::OkStatus();
 }
 
 absl::Status Forward::Answer(const StepCounts& counts, const StepArrays& arrays, const LogitGroup& group,

@@ -139,45 +139,48 @@ TEST_P(CudaBackendCase, AGraphComputesWhatItsKernelsCompute) {
   EXPECT_EQ(run(*backend_), run(*eager));
 }
 
-// Two steps in flight, the second of which feeds what the first draws.
-TEST_P(CudaBackendCase, AStepAheadDrawsTheSameTokens) {
+// Draws for two sequences in the same steps, one after the other or with two steps in flight, the second of which feeds
+// what the first draws.
+std::vector<std::vector<TokenId>> DrawTogether(Backend& backend, bool ahead) {
+  constexpr int kDraws = 12;
   SamplingSpec sampled;
   sampled.temperature = 1.0F;
   sampled.seed = 7;
   sampled.repetition_penalty = 1.5F;
   sampled.frequency_penalty = 0.5F;
-  const auto sequences = [&] {
-    return std::vector<DrawnSequence>{MakeDrawn(SomeIds(5), {0, 1}), MakeDrawn(SomeIds(11), {2, 3}, sampled)};
-  };
-  constexpr int kDraws = 12;
-  std::vector<DrawnSequence> one_by_one = sequences();
-  for (DrawnSequence& sequence : one_by_one) DrawAlone(*backend_, &sequence, kDraws);
-
-  std::vector<DrawnSequence> ahead = sequences();
+  DrawnSequence sequences[] = {MakeDrawn(SomeIds(5), {0, 1}), MakeDrawn(SomeIds(11), {2, 3}, sampled)};
+  // In turns the first or the second comes first, so that a row of logits is not where its token was drawn.
+  const auto first = [](int number) { return number % 2; };
   StepPlan plans[2];
-  StepResult result;
-  for (DrawnSequence& sequence : ahead) AddDraw(&plans[0], &sequence);
-  ASSERT_TRUE(backend_->Submit(plans[0]).ok());
-  for (int number = 1; number <= kDraws; ++number) {
-    if (number < kDraws) {
-      StepPlan& plan = plans[number % 2];
-      plan.Clear();
-      // The other way round, so that a row of logits is not where its token was drawn.
-      if (number % 2 == 1) {
-        AddDraw(&plan, &ahead[1], {kNoToken}, 1);
-        AddDraw(&plan, &ahead[0], {kNoToken}, 0);
+  const auto submit = [&](int number) {
+    StepPlan& plan = plans[number % 2];
+    plan.Clear();
+    for (int row = 0; row < 2; ++row) {
+      DrawnSequence& sequence = sequences[(first(number) + row) % 2];
+      if (number > 0 && ahead) {
+        AddDraw(&plan, &sequence, {kNoToken}, 1 - row);
       } else {
-        AddDraw(&plan, &ahead[0], {kNoToken}, 1);
-        AddDraw(&plan, &ahead[1], {kNoToken}, 0);
+        AddDraw(&plan, &sequence);
       }
-      ASSERT_TRUE(backend_->Submit(plan).ok());
     }
-    ASSERT_TRUE(backend_->Await(&result).ok());
-    const bool swapped = (number - 1) % 2 == 1;
-    ahead[0].history.push_back(result.logits[swapped ? 1 : 0].token);
-    ahead[1].history.push_back(result.logits[swapped ? 0 : 1].token);
+    EXPECT_EQ(backend.Submit(plan), absl::OkStatus());
+  };
+  submit(0);
+  for (int number = 0; number < kDraws; ++number) {
+    if (ahead && number + 1 < kDraws) submit(number + 1);
+    StepResult result;
+    EXPECT_EQ(backend.Await(&result), absl::OkStatus());
+    for (int row = 0; row < 2; ++row) {
+      sequences[(first(number) + row) % 2].history.push_back(result.logits.at(static_cast<std::size_t>(row)).token);
+    }
+    if (!ahead && number + 1 < kDraws) submit(number + 1);
   }
-  for (std::size_t i = 0; i < ahead.size(); ++i) EXPECT_EQ(ahead[i].history, one_by_one[i].history) << i;
+  return {sequences[0].history, sequences[1].history};
+}
+
+TEST_P(CudaBackendCase, AStepAheadDrawsTheSameTokens) {
+  EXPECT_EQ(backend_->info().max_steps_in_flight, 2);
+  EXPECT_EQ(DrawTogether(*backend_, /*ahead=*/true), DrawTogether(*backend_, /*ahead=*/false));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaBackendCase,
