@@ -9,7 +9,7 @@
 
 namespace berth {
 
-// clang-format off: it moves these lines each time.
+// clang-format off
 #define BERTH_CUBLASLT_FUNCTIONS(X)       \
   X(cublasLtCreate)                       \
   X(cublasLtDestroy)                      \

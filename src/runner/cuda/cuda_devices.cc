@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -8,30 +9,27 @@
 namespace berth {
 namespace {
 
-// BERTH_CUDA_ARCHITECTURE is what the kernels were compiled for: "90a" runs on 9.0 alone, "80" on 8.x from 8.0 on.
-struct Architecture {
-  int major = 0;
-  int minor = 0;
-  bool exact = false;
-};
+// What the kernels were compiled for, such as "80 89 90a": code for 8.0 runs on 8.x from 8.0 on, code for 9.0a on 9.0
+// alone ("CUDA C++ Programming Guide", "Binary Compatibility" and "Architecture-Specific Features").
+constexpr std::string_view kArchitectures = BERTH_CUDA_ARCHITECTURES;
 
-constexpr Architecture BuiltFor() {
-  constexpr std::string_view kName = BERTH_CUDA_ARCHITECTURE;
-  constexpr bool kExact = kName.back() == 'a';
-  constexpr std::string_view kDigits = kName.substr(0, kName.size() - (kExact ? 1 : 0));
-  Architecture built{0, kDigits.back() - '0', kExact};
-  for (const char digit : kDigits.substr(0, kDigits.size() - 1)) built.major = built.major * 10 + (digit - '0');
-  return built;
+bool RunsOn(std::string_view architecture, const CudaDevice& device) {
+  const bool exact = architecture.back() == 'a';
+  if (exact) architecture.remove_suffix(1);
+  int built = 0;
+  for (const char digit : architecture) built = built * 10 + (digit - '0');
+  const bool minor_fits = exact ? device.compute_minor == built % 10 : device.compute_minor >= built % 10;
+  return device.compute_major == built / 10 && minor_fits;
 }
 
 std::string WhyUnusable(const CudaDevice& device) {
-  constexpr Architecture kBuilt = BuiltFor();
-  const bool fits = device.compute_major == kBuilt.major &&
-                    (kBuilt.exact ? device.compute_minor == kBuilt.minor : device.compute_minor >= kBuilt.minor);
-  if (fits) return "";
+  for (std::string_view left = kArchitectures; !left.empty();) {
+    const std::size_t end = std::min(left.find(' '), left.size());
+    if (RunsOn(left.substr(0, end), device)) return "";
+    left.remove_prefix(std::min(end + 1, left.size()));
+  }
   return absl::StrCat("its compute capability is ", device.compute_major, ".", device.compute_minor,
-                      ", and this build's kernels are for ", kBuilt.major, ".", kBuilt.minor,
-                      kBuilt.exact ? "" : " and up");
+                      ", and this build has kernels for ", std::string(kArchitectures), " (BERTH_CUDA_ARCHITECTURES)");
 }
 
 }  // namespace
