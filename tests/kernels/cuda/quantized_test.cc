@@ -21,8 +21,6 @@ namespace {
 
 using emulation::DeviceArray;
 
-std::size_t Size(std::int64_t size) { return static_cast<std::size_t>(size); }
-
 struct Shape {
   QuantizedType type;
   int rows;
