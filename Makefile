@@ -14,7 +14,7 @@ SEED     ?= 1
 TSAN_TARGETS := base_test config_test engine_test frontend_test invariance_test ops_server_test runner_test telemetry_test \
   threaded_test tokenizer_test cuda_emulation_tests
 
-.PHONY: help run test simtest build model asan tsan cuda cuda-all lint format bench clean packages test-packages
+.PHONY: help run test simtest build model asan tsan cuda gpu-bundle cuda-all lint format bench clean packages test-packages
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,11 @@ cuda cuda-all: test-packages
 	cmake --preset $@
 	cmake --build build/$@ -j$(JOBS) --target cuda_tests
 	ctest --preset $@
+
+gpu-bundle: test-packages  ## What bench/gpu-check runs on a machine with a GPU, in one folder
+	cmake --preset gpu-bundle
+	cmake --build build/gpu-bundle -j$(JOBS) --target gpu_bundle_programs
+	cmake/scripts/gpu-bundle.sh build/gpu-bundle "$$(sed -n 's/^BERTH_SHARED_DIR:PATH=//p' build/gpu-bundle/CMakeCache.txt)"
 
 lint:  ## clang-format and clang-tidy, warnings as errors
 	cmake/scripts/install-packages.sh build test lint

@@ -12,8 +12,8 @@ limit_mib=48
 
 rm -rf "$bundle"
 mkdir -p "$bundle/bin" "$bundle/model"
-programs=(conformance_device_test cublaslt_device_test cuda_kernels_device_test op_registry_device_test
-  runner_cuda_device_test gpu_bench gpu_steps berth_local)
+programs=(conformance_device_test cuda_kernels_device_test op_registry_device_test cuda_backend_device_test gpu_bench
+  gpu_steps berth_local)
 for program in "${programs[@]}"; do
   strip -o "$bundle/bin/$program" "$build/bin/$program"
   foreign=$(ldd "$bundle/bin/$program" | awk '{print $1}' | grep -vE '^(linux-vdso|libc|libm|libdl|librt|libpthread)\.so|^/lib.*/ld-linux' || true)

@@ -10,8 +10,16 @@
 #include <vector>
 
 #include "../backend_harness.h"
-#include "emulation/fixture.h"
+#include "emulation/device_array.h"
 #include "runner/cuda/cuda_backend.h"
+
+// The same tests run on the emulation, which also sees what is left behind, and on a GPU.
+#ifdef BERTH_TESTS_RUN_ON_A_GPU
+using CudaFixture = testing::Test;
+#else
+#include "emulation/fixture.h"
+using CudaFixture = berth::emulation::EmulationTest;
+#endif
 
 namespace berth::test {
 
@@ -113,8 +121,9 @@ struct CudaCase {
   KvDtype kv_dtype;
 };
 
-class CudaBackendTest : public emulation::EmulationTest {
+class CudaBackendTest : public CudaFixture {
  protected:
+  void SetUp() override { BERTH_REQUIRE_DEVICE(); }
   static CudaBackendOptions Options(KvDtype kv_dtype = KvDtype::kBf16) {
     CudaBackendOptions options;
     options.kv_dtype = kv_dtype;
