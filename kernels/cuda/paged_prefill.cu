@@ -1,5 +1,6 @@
 #include "kernels/cuda/paged_prefill.h"
 
+#include "kernels/cuda/head_dim_choice.h"
 #include "kernels/cuda/prefill_load.h"
 #include "kernels/cuda/prefill_tile.h"
 #include "kernels/gpu.h"
@@ -54,20 +55,7 @@ cudaError_t LaunchPagedPrefill(const PagedPrefillParams& params, cudaStream_t st
     return cudaErrorInvalidValue;
   }
   if (params.num_tiles == 0) return cudaSuccess;
-  switch (cache.head_dim) {
-    case 64:
-      return LaunchFor<64>(params, stream);
-    case 80:
-      return LaunchFor<80>(params, stream);
-    case 96:
-      return LaunchFor<96>(params, stream);
-    case 128:
-      return LaunchFor<128>(params, stream);
-    case 256:
-      return LaunchFor<256>(params, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  return WithHeadDim(cache.head_dim, [&](auto head_dim) { return LaunchFor<head_dim()>(params, stream); });
 }
 
 }  // namespace berth::cuda

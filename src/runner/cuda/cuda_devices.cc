@@ -1,38 +1,32 @@
 #include "runner/cuda/cuda_devices.h"
 
-#include <string_view>
+#include <cstdlib>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "runner/cuda/cuda_call.h"
 
 namespace berth {
 namespace {
 
-// BERTH_CUDA_ARCHITECTURE is what the kernels were compiled for: "90a" runs on 9.0 alone, "80" on 8.x from 8.0 on.
-struct Architecture {
-  int major = 0;
-  int minor = 0;
-  bool exact = false;
-};
+// What the kernels were compiled for, "80,89,90a": 90a runs on 9.0 alone, 80 on 8.0 and later 8.x.
+constexpr const char* kArchitectures = BERTH_CUDA_ARCHITECTURES;
 
-constexpr Architecture BuiltFor() {
-  constexpr std::string_view kName = BERTH_CUDA_ARCHITECTURE;
-  constexpr bool kExact = kName.back() == 'a';
-  constexpr std::string_view kDigits = kName.substr(0, kName.size() - (kExact ? 1 : 0));
-  Architecture built{0, kDigits.back() - '0', kExact};
-  for (const char digit : kDigits.substr(0, kDigits.size() - 1)) built.major = built.major * 10 + (digit - '0');
-  return built;
+bool RunsOn(const std::string& architecture, int major, int minor) {
+  const bool exact = architecture.back() == 'a';
+  const int number = std::atoi(architecture.c_str());
+  return major == number / 10 && (exact ? minor == number % 10 : minor >= number % 10);
 }
 
-std::string WhyUnusable(const CudaDevice& device) {
-  constexpr Architecture kBuilt = BuiltFor();
-  const bool fits = device.compute_major == kBuilt.major &&
-                    (kBuilt.exact ? device.compute_minor == kBuilt.minor : device.compute_minor >= kBuilt.minor);
-  if (fits) return "";
-  return absl::StrCat("its compute capability is ", device.compute_major, ".", device.compute_minor,
-                      ", and this build's kernels are for ", kBuilt.major, ".", kBuilt.minor,
-                      kBuilt.exact ? "" : " and up");
+std::string WhyUnusable(int major, int minor) {
+  for (const absl::string_view architecture : absl::StrSplit(kArchitectures, ',')) {
+    if (RunsOn(std::string(architecture), major, minor)) return "";
+  }
+  return absl::StrCat("its compute capability is ", major, ".", minor, ", and this build's kernels are for ",
+                      kArchitectures);
 }
 
 absl::StatusOr<CudaDevice> Describe(int index) {
@@ -44,7 +38,7 @@ absl::StatusOr<CudaDevice> Describe(int index) {
   device.compute_major = properties.major;
   device.compute_minor = properties.minor;
   device.multiprocessors = properties.multiProcessorCount;
-  device.unusable = WhyUnusable(device);
+  device.unusable = WhyUnusable(device.compute_major, device.compute_minor);
   BERTH_CUDA_CALL(cudaSetDevice, index);
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/head_dims.h"
 #include "kernels/params/paged_decode.h"
 #include "kernels/params/sampling.h"
 #include "runner/cuda/cuda_call.h"
@@ -65,10 +66,6 @@ absl::Status CheckModel(const ModelConfig& config) {
   return absl::OkStatus();
 }
 
-bool HasTunedAttention(std::int32_t head_dim) {
-  return head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128 || head_dim == 256;
-}
-
 }  // namespace
 
 absl::StatusOr<CudaShape> ReadCudaShape(const Model& model, const CudaBackendOptions& options) {
@@ -105,7 +102,7 @@ absl::StatusOr<CudaShape> ReadCudaShape(const Model& model, const CudaBackendOpt
       static_cast<std::int32_t>(std::clamp<std::int64_t>(kPartialBytes / row_partial_bytes, 1, shape.max_rows));
   shape.max_step_ids = static_cast<std::int32_t>(
       std::max(kStepIds, std::int64_t{config.context_tokens} + 2 * std::int64_t{config.vocab_size}));
-  shape.tuned_attention = HasTunedAttention(config.head_dim);
+  shape.tuned_attention = cuda::IsTunedHeadDim(config.head_dim);
   return shape;
 }
 
