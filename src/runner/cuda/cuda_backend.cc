@@ -68,19 +68,23 @@ class CudaBackend final : public Backend {
   void NotifyWhenDone(std::function<void()> notify) override { notify_ = std::move(notify); }
 
   absl::Status Await(StepResult* result) override {
-    std::int64_t number = 0;
-    {
-      std::unique_lock lock(mutex_);
-      BERTH_CHECK(submitted_ > taken_);
-      number = taken_;
-      changed_.wait(lock, [&] { return done_ > number; });
-      ++taken_;
-      if (const absl::Status& ended = ended_[static_cast<std::size_t>(SlotOf(number))]; !ended.ok()) return ended;
-    }
-    return runner_->Read(SlotOf(number), result);
+    std::unique_lock lock(mutex_);
+    BERTH_CHECK(submitted_ > taken_);
+    changed_.wait(lock, [this] { return done_ > taken_; });
+    const Ended& ended = ended_[static_cast<std::size_t>(SlotOf(taken_))];
+    const int slot = SlotOf(taken_++);
+    if (!ended.status.ok()) return ended.status;
+    result->busy = ended.busy;
+    runner_->Read(slot, result);
+    return absl::OkStatus();
   }
 
  private:
+  struct Ended {
+    absl::Status status;
+    Duration busy{};
+  };
+
   static int SlotOf(std::int64_t number) { return static_cast<int>(number % kStepSlots); }
 
   // An error that the device does not come back from fails every later step; one of a call's arguments or of memory
@@ -103,10 +107,11 @@ class CudaBackend final : public Backend {
       const int slot = SlotOf(done_);
       lock.unlock();
       // What a kernel runs into is found here.
-      absl::Status status = runner_->Wait(slot);
+      Ended ended;
+      ended.status = runner_->Wait(slot, &ended.busy);
       lock.lock();
-      if (broken_.ok()) broken_ = status;
-      ended_[static_cast<std::size_t>(slot)] = std::move(status);
+      if (broken_.ok()) broken_ = ended.status;
+      ended_[static_cast<std::size_t>(slot)] = std::move(ended);
       ++done_;
       changed_.notify_all();
       if (!notify_) continue;
@@ -128,10 +133,10 @@ class CudaBackend final : public Backend {
   std::int64_t submitted_ = 0;
   std::int64_t done_ = 0;
   std::int64_t taken_ = 0;
-  std::array<absl::Status, kStepSlots> ended_;  // guarded by mutex_: how each slot's step ended
-  absl::Status broken_;  // guarded by mutex_: the first error that the device does not come back from
-  bool stop_ = false;    // guarded by mutex_
-  std::thread waiter_;   // last: it uses all of the above
+  std::array<Ended, kStepSlots> ended_;  // guarded by mutex_: of each slot's step
+  absl::Status broken_;                  // guarded by mutex_: the first error that the device does not come back from
+  bool stop_ = false;                    // guarded by mutex_
+  std::thread waiter_;                   // last: it uses all of the above
 };
 
 std::string NameOf(const CudaDevice& device) {

@@ -1,35 +1,31 @@
-#include <algorithm>
-#include <string_view>
+#include <cstdlib>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "runner/cuda/cuda_backend.h"
 #include "runner/cuda/cuda_call.h"
 
 namespace berth {
 namespace {
 
-// What the kernels were compiled for, such as "80 89 90a": code for 8.0 runs on 8.x from 8.0 on, code for 9.0a on 9.0
-// alone ("CUDA C++ Programming Guide", "Binary Compatibility" and "Architecture-Specific Features").
-constexpr std::string_view kArchitectures = BERTH_CUDA_ARCHITECTURES;
+// What the kernels were compiled for, "80,89,90a": 90a runs on 9.0 alone, 80 on 8.0 and later 8.x.
+constexpr const char* kArchitectures = BERTH_CUDA_ARCHITECTURES;
 
-bool RunsOn(std::string_view architecture, const CudaDevice& device) {
+bool RunsOn(const std::string& architecture, int major, int minor) {
   const bool exact = architecture.back() == 'a';
-  if (exact) architecture.remove_suffix(1);
-  int built = 0;
-  for (const char digit : architecture) built = built * 10 + (digit - '0');
-  const bool minor_fits = exact ? device.compute_minor == built % 10 : device.compute_minor >= built % 10;
-  return device.compute_major == built / 10 && minor_fits;
+  const int number = std::atoi(architecture.c_str());
+  return major == number / 10 && (exact ? minor == number % 10 : minor >= number % 10);
 }
 
-std::string WhyUnusable(const CudaDevice& device) {
-  for (std::string_view left = kArchitectures; !left.empty();) {
-    const std::size_t end = std::min(left.find(' '), left.size());
-    if (RunsOn(left.substr(0, end), device)) return "";
-    left.remove_prefix(std::min(end + 1, left.size()));
+std::string WhyUnusable(int major, int minor) {
+  for (const absl::string_view architecture : absl::StrSplit(kArchitectures, ',')) {
+    if (RunsOn(std::string(architecture), major, minor)) return "";
   }
-  return absl::StrCat("its compute capability is ", device.compute_major, ".", device.compute_minor,
-                      ", and this build has kernels for ", std::string(kArchitectures), " (BERTH_CUDA_ARCHITECTURES)");
+  return absl::StrCat("its compute capability is ", major, ".", minor, ", and this build's kernels are for ",
+                      kArchitectures);
 }
 
 }  // namespace
@@ -63,7 +59,7 @@ absl::StatusOr<CudaDevice> DescribeCudaDevice(int index) {
   device.compute_major = properties.major;
   device.compute_minor = properties.minor;
   device.multiprocessors = properties.multiProcessorCount;
-  device.unusable = WhyUnusable(device);
+  device.unusable = WhyUnusable(device.compute_major, device.compute_minor);
   BERTH_CUDA_CALL(cudaSetDevice, index);
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;

@@ -23,8 +23,8 @@ constexpr std::int64_t kPartialBytes = std::int64_t{128} << 20;
 constexpr std::int32_t kMaxGroupRows = 256;
 constexpr std::int64_t kStepIds = std::int64_t{1} << 20;
 
-absl::Status Refuse(const char* what, std::int64_t value, const std::string& limit) {
-  return absl::InvalidArgumentError(absl::StrCat(what, " of ", value, ": ", limit));
+absl::Status Refuse(const char* what, std::int64_t value, const char* unit, const std::string& limit) {
+  return absl::InvalidArgumentError(absl::StrCat(what, value, unit, ": ", limit));
 }
 
 absl::Status CheckOptions(const CudaBackendOptions& options) {
@@ -32,33 +32,35 @@ absl::Status CheckOptions(const CudaBackendOptions& options) {
   if (options.kv_dtype == KvDtype::kFloat32) {
     return absl::InvalidArgumentError("a KV cache in float32 is not served on CUDA: bf16 or int8");
   }
-  if (options.pool.host_blocks < 0) return Refuse("a host KV pool in blocks", options.pool.host_blocks, "at least 0");
+  if (options.pool.host_blocks < 0)
+    return Refuse("a host KV pool of ", options.pool.host_blocks, " blocks", "at least 0");
   const auto block_tokens = static_cast<std::uint32_t>(options.pool.block_tokens);
   if (options.pool.block_tokens < 2 || options.pool.block_tokens > kMaxBlockTokens ||
       !std::has_single_bit(block_tokens)) {
     return absl::InvalidArgumentError(absl::StrCat("KV blocks of ", options.pool.block_tokens,
                                                    " tokens: a power of two from 2 to ", kMaxBlockTokens));
   }
-  if (options.max_step_tokens < 1) return Refuse("steps in tokens", options.max_step_tokens, "at least 1");
-  if (options.max_sequences < 1) return Refuse("steps in sequences", options.max_sequences, "at least 1");
-  if (options.max_top_logprobs < 0) return Refuse("top log-probabilities", options.max_top_logprobs, "at least 0");
+  if (options.max_step_tokens < 1) return Refuse("steps of ", options.max_step_tokens, " tokens", "at least 1");
+  if (options.max_sequences < 1) return Refuse("steps of ", options.max_sequences, " sequences", "at least 1");
+  if (options.max_top_logprobs < 0) return Refuse("", options.max_top_logprobs, " top log-probabilities", "at least 0");
   return absl::OkStatus();
 }
 
 absl::Status CheckModel(const ModelConfig& config) {
+  const auto multiples = [](std::int32_t most) {
+    return absl::StrCat("multiples of 8 up to ", most, " are served on CUDA");
+  };
   if (config.hidden % 8 != 0 || config.hidden > kMaxHidden) {
-    return Refuse("a hidden size", config.hidden,
-                  absl::StrCat("multiples of 8 up to ", kMaxHidden, " are served on CUDA"));
+    return Refuse("a hidden size of ", config.hidden, "", multiples(kMaxHidden));
   }
   if (config.head_dim % 8 != 0 || config.head_dim > kMaxHeadDim) {
-    return Refuse("heads in elements", config.head_dim,
-                  absl::StrCat("multiples of 8 up to ", kMaxHeadDim, " are served on CUDA"));
+    return Refuse("heads of ", config.head_dim, " elements", multiples(kMaxHeadDim));
   }
   if (config.rope_dims % 4 != 0) {
-    return Refuse("rotated elements of a head", config.rope_dims, "multiples of 4 are served on CUDA");
+    return Refuse("heads that rotate ", config.rope_dims, " elements", "multiples of 4 are served on CUDA");
   }
   if (config.vocab_size > cuda::kMaxSamplingVocab) {
-    return Refuse("a vocabulary in tokens", config.vocab_size,
+    return Refuse("a vocabulary of ", config.vocab_size, " tokens",
                   absl::StrCat("at most ", cuda::kMaxSamplingVocab, " are served on CUDA"));
   }
   return absl::OkStatus();

@@ -36,19 +36,17 @@ StepCounts DecodeGraphs::SizeFor(const StepCounts& counts) const {
   return size;
 }
 
-absl::Status DecodeGraphs::Launch(const StepCounts& size, cudaStream_t stream,
-                                  const std::function<absl::Status()>& enqueue) {
+absl::StatusOr<cudaGraphExec_t> DecodeGraphs::Get(const StepCounts& size, cudaStream_t stream,
+                                                  const std::function<absl::Status()>& enqueue) {
   const std::pair key{size.rows, size.chunks};
-  auto found = graphs_.find(key);
-  if (found == graphs_.end()) {
-    const absl::StatusOr<CudaGraph> graph = Capture(stream, enqueue);
-    if (!graph.ok()) return graph.status();
-    cudaGraphExec_t executable = nullptr;
-    BERTH_CUDA_CALL(cudaGraphInstantiate, &executable, graph->get(), 0);
-    found = graphs_.emplace(key, CudaGraphExec(executable)).first;
-  }
-  BERTH_CUDA_CALL(cudaGraphLaunch, found->second.get(), stream);
-  return absl::OkStatus();
+  const auto found = graphs_.find(key);
+  if (found != graphs_.end()) return found->second.get();
+  const absl::StatusOr<CudaGraph> graph = Capture(stream, enqueue);
+  if (!graph.ok()) return graph.status();
+  cudaGraphExec_t executable = nullptr;
+  BERTH_CUDA_CALL(cudaGraphInstantiate, &executable, graph->get(), 0);
+  graphs_.emplace(key, CudaGraphExec(executable));
+  return executable;
 }
 
 }  // namespace berth

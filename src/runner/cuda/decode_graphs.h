@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "runner/cuda/cuda_call.h"
 #include "runner/cuda/cuda_shape.h"
 #include "runner/cuda/step_arrays.h"
@@ -23,11 +24,10 @@ class DecodeGraphs {
   // fill up.
   StepCounts SizeFor(const StepCounts& counts) const;
 
-  // Launches the graph of these counts; `enqueue` puts its work on the stream the first time. Every such enqueueing
-  // must use the same addresses.
-  absl::Status Launch(const StepCounts& size, cudaStream_t stream, const std::function<absl::Status()>& enqueue);
-
-  std::size_t size() const { return graphs_.size(); }
+  // The graph of these counts; `enqueue` puts its work on the stream the first time. Each such call must use the same
+  // addresses.
+  absl::StatusOr<cudaGraphExec_t> Get(const StepCounts& size, cudaStream_t stream,
+                                      const std::function<absl::Status()>& enqueue);
 
  private:
   const CudaShape shape_;

@@ -113,65 +113,59 @@ absl::Status StepRunner::Enqueue(const StepInputs& inputs, std::int64_t step, in
   return status;
 }
 
+// What takes the host's time comes before the first event: the time between the two is the device's.
 absl::Status StepRunner::EnqueueAll(const StepInputs& inputs, Slot* slot, int number) {
+  Rows rows;
+  const bool has_rows = inputs.num_tokens() > 0;
+  if (has_rows) BERTH_TRY(PrepareRows(inputs, slot, &rows));
   BERTH_CUDA_CALL(cudaEventRecord, slot->begin.get(), stream_.get());
   BERTH_TRY(copies_->Enqueue(inputs, *kv_, number, stream_.get()));
-  if (inputs.num_tokens() > 0) BERTH_TRY(EnqueueRows(inputs, slot));
+  if (has_rows) BERTH_TRY(LaunchRows(rows, *slot));
   BERTH_CUDA_CALL(cudaEventRecord, slot->done.get(), stream_.get());
   return absl::OkStatus();
 }
 
-absl::Status StepRunner::EnqueueRows(const StepInputs& inputs, Slot* slot) {
-  StepCounts counts = packer_.Count(inputs);
-  const bool in_graph = graphs_on_ && StepPacker::OnlyDecodes(inputs);
-  if (in_graph) counts = graphs_.SizeFor(counts);
-  StepArrays arrays;
-  BERTH_TRY(SendInputs(inputs, counts, slot, &arrays));
-  // Before the graph: how many there are changes from step to step.
-  BERTH_CUDA_CALL(cuda::LaunchCarryTokens,
-                  {.token_index = arrays.carried_tokens,
-                   .logit_row = arrays.carried_rows,
-                   .drawn = workspace_.drawn,
-                   .token_ids = arrays.token_ids,
-                   .num_tokens = counts.carried},
-                  stream_.get());
-  if (in_graph && sampling_.groups().size() == 1) {
-    const LogitGroup& group = sampling_.groups().front();
-    std::int64_t used = 0;
-    BERTH_TRY(SendIds(group, *slot, &used));
-    const auto enqueue = [&]() -> absl::Status {
-      BERTH_TRY(forward_->Compute(counts, arrays, stream_.get()));
-      return forward_->Answer(counts, arrays, group, stream_.get());
-    };
-    BERTH_TRY(graphs_.Launch(counts, stream_.get(), enqueue));
-  } else {
-    BERTH_TRY(forward_->Compute(counts, arrays, stream_.get()));
-    BERTH_TRY(AnswerGroups(counts, arrays, *slot));
-  }
-  return FetchResults(counts, *slot);
-}
-
-absl::Status StepRunner::SendInputs(const StepInputs& inputs, const StepCounts& counts, Slot* slot,
-                                    StepArrays* arrays) {
+absl::Status StepRunner::PrepareRows(const StepInputs& inputs, Slot* slot, Rows* rows) {
+  rows->counts = packer_.Count(inputs);
+  const bool only_decodes = graphs_on_ && StepPacker::OnlyDecodes(inputs);
+  if (only_decodes) rows->counts = graphs_.SizeFor(rows->counts);
   MemoryLayout pinned(slot->inputs.data(), kStepAlignment);
-  const StepArrays staged = LayOutStep(shape_, counts, pinned);
-  packer_.Write(inputs, counts, staged);
-  sampling_.Pack(inputs, counts, staged.logit_tokens, staged.sampling);
-  BERTH_TRY(Send(workspace_.inputs, slot->inputs.data(), pinned.bytes(), stream_.get()));
+  const StepArrays staged = LayOutStep(shape_, rows->counts, pinned);
+  rows->input_bytes = pinned.bytes();
+  packer_.Write(inputs, rows->counts, staged);
+  sampling_.Pack(inputs, rows->counts, staged.logit_tokens, staged.sampling);
   MemoryLayout device(workspace_.inputs, kStepAlignment);
-  *arrays = LayOutStep(shape_, counts, device);
+  rows->arrays = LayOutStep(shape_, rows->counts, device);
   for (const LogitRow& row : inputs.logit_rows()) slot->top_counts.push_back(std::max(row.top_logprobs, 0));
-  slot->first_logprob = counts.logit_rows;
+  slot->first_logprob = rows->counts.logit_rows;
+  if (!only_decodes || sampling_.groups().size() > 1) return absl::OkStatus();
+  const absl::StatusOr<cudaGraphExec_t> graph = graphs_.Get(rows->counts, stream_.get(), [&]() -> absl::Status {
+    BERTH_TRY(forward_->Compute(rows->counts, rows->arrays, stream_.get()));
+    return forward_->Answer(rows->counts, rows->arrays, sampling_.groups().front(), stream_.get());
+  });
+  if (!graph.ok()) return graph.status();
+  rows->graph = *graph;
   return absl::OkStatus();
 }
 
-absl::Status StepRunner::AnswerGroups(const StepCounts& counts, const StepArrays& arrays, const Slot& slot) {
+absl::Status StepRunner::LaunchRows(const Rows& rows, const Slot& slot) {
+  BERTH_TRY(Send(workspace_.inputs, slot.inputs.data(), rows.input_bytes, stream_.get()));
+  // Not in the graph: how many there are changes from step to step.
+  BERTH_CUDA_CALL(cuda::LaunchCarryTokens,
+                  {.token_index = rows.arrays.carried_tokens,
+                   .logit_row = rows.arrays.carried_rows,
+                   .drawn = workspace_.drawn,
+                   .token_ids = rows.arrays.token_ids,
+                   .num_tokens = rows.counts.carried},
+                  stream_.get());
+  if (rows.graph == nullptr) BERTH_TRY(forward_->Compute(rows.counts, rows.arrays, stream_.get()));
   std::int64_t used = 0;
   for (const LogitGroup& group : sampling_.groups()) {
     BERTH_TRY(SendIds(group, slot, &used));
-    BERTH_TRY(forward_->Answer(counts, arrays, group, stream_.get()));
+    if (rows.graph == nullptr) BERTH_TRY(forward_->Answer(rows.counts, rows.arrays, group, stream_.get()));
   }
-  return absl::OkStatus();
+  if (rows.graph != nullptr) BERTH_CUDA_CALL(cudaGraphLaunch, rows.graph, stream_.get());
+  return FetchResults(rows.counts, slot);
 }
 
 // Behind what earlier groups of the step have in the pinned memory, or, where there is no room left, when they are done
@@ -207,16 +201,17 @@ absl::Status StepRunner::FetchResults(const StepCounts& counts, const Slot& slot
   return fetch(tops + MostTopEntries(shape_), workspace_.top_logprobs, sampling_.top_entries());
 }
 
-absl::Status StepRunner::Wait(int slot) const {
-  BERTH_CUDA_CALL(cudaEventSynchronize, slots_[static_cast<std::size_t>(slot)].done.get());
+absl::Status StepRunner::Wait(int slot, Duration* busy) const {
+  const Slot& at = slots_[static_cast<std::size_t>(slot)];
+  BERTH_CUDA_CALL(cudaEventSynchronize, at.done.get());
+  float milliseconds = 0;
+  BERTH_CUDA_CALL(cudaEventElapsedTime, &milliseconds, at.begin.get(), at.done.get());
+  *busy = std::chrono::duration_cast<Duration>(std::chrono::duration<float, std::milli>(milliseconds));
   return absl::OkStatus();
 }
 
-absl::Status StepRunner::Read(int slot, StepResult* result) const {
+void StepRunner::Read(int slot, StepResult* result) const {
   const Slot& from = slots_[static_cast<std::size_t>(slot)];
-  float milliseconds = 0;
-  BERTH_CUDA_CALL(cudaEventElapsedTime, &milliseconds, from.begin.get(), from.done.get());
-  result->busy = std::chrono::duration_cast<Duration>(std::chrono::duration<float, std::milli>(milliseconds));
   result->step = from.step;
   result->logits.clear();
   result->top.clear();
@@ -231,7 +226,6 @@ absl::Status StepRunner::Read(int slot, StepResult* result) const {
       result->top.push_back({top_ids[entry], top_logprobs[entry]});
     }
   }
-  return absl::OkStatus();
 }
 
 bool StepRunner::IsAlive() const {

@@ -38,10 +38,10 @@ class StepRunner {
   // done and its result read. After an error nothing of the step is running any more.
   absl::Status Enqueue(const StepInputs& inputs, std::int64_t step, int slot);
 
-  // Waits for the slot's step. From another thread than Enqueue's.
-  absl::Status Wait(int slot) const;
+  // Waits for the slot's step; `busy` is how long the device took. From another thread than Enqueue's.
+  absl::Status Wait(int slot, Duration* busy) const;
   // The result of a step that was waited for. REQUIRES: Enqueue of this slot is not called meanwhile.
-  absl::Status Read(int slot, StepResult* result) const;
+  void Read(int slot, StepResult* result) const;
 
   // Whether the device still takes work: a kernel that faulted has ended its context.
   bool IsAlive() const;
@@ -60,15 +60,22 @@ class StepRunner {
     std::int32_t first_logprob = 0;        // where the log-probabilities begin in `drawn`
   };
 
+  // A step's rows, ready in its slot's pinned memory.
+  struct Rows {
+    StepCounts counts;
+    StepArrays arrays;  // on the device
+    std::size_t input_bytes = 0;
+    cudaGraphExec_t graph = nullptr;  // null: the kernels are launched one by one
+  };
+
   StepRunner(const CudaShape& shape, bool graphs)
       : shape_(shape), graphs_on_(graphs), packer_(shape), sampling_(shape), graphs_(shape) {}
 
   absl::Status TakeMemory(const Model& model, const CudaBackendOptions& options);
   absl::Status MakeSlots();
   absl::Status EnqueueAll(const StepInputs& inputs, Slot* slot, int number);
-  absl::Status EnqueueRows(const StepInputs& inputs, Slot* slot);
-  absl::Status SendInputs(const StepInputs& inputs, const StepCounts& counts, Slot* slot, StepArrays* arrays);
-  absl::Status AnswerGroups(const StepCounts& counts, const StepArrays& arrays, const Slot& slot);
+  absl::Status PrepareRows(const StepInputs& inputs, Slot* slot, Rows* rows);
+  absl::Status LaunchRows(const Rows& rows, const Slot& slot);
   absl::Status SendIds(const LogitGroup& group, const Slot& slot, std::int64_t* used);
   absl::Status FetchResults(const StepCounts& counts, const Slot& slot);
 
