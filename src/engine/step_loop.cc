@@ -110,6 +110,7 @@ void StepLoop::Collect() {
   plan_ahead_ = true;
   if (in_flight_.empty()) {
     idle_since_ = done;
+    if (!step.probe) NoteIdle();
     shared_.heartbeat->EndStep();
   } else {
     Flight& next = in_flight_.front();
@@ -135,6 +136,15 @@ void StepLoop::Collect() {
     if (live_.contains(moved.key)) admission_.SetEndStep(moved.key, admission_.plan_number() + 1 + moved.steps);
   }
   std::swap(batch_->top, result_.top);
+}
+
+// A step that was submitted ahead may outlive its requests: the engine is over when that is.
+void StepLoop::NoteBusy() {
+  if (backend_->info().max_steps_in_flight > 1) shared_.entrance->NoteSubmitted();
+}
+
+void StepLoop::NoteIdle() {
+  if (backend_->info().max_steps_in_flight > 1) shared_.entrance->NoteOver();
 }
 
 // What the step touched ends. Of two that fail together the first one's error is the cause.
@@ -238,6 +248,7 @@ void StepLoop::Submit(const StepPlan& step, TimePoint now) {
   }
   Flight flight{.predicted = scheduler_->PredictPlannedStep(), .submitted = RealTime::now()};
   if (in_flight_.empty()) {
+    NoteBusy();
     if (idle_since_.has_value()) flight.host_gap = flight.submitted - *idle_since_;
     shared_.heartbeat->StartStep(now, flight.predicted);
   }

@@ -96,6 +96,8 @@ class StepLoop {
   bool MayPlan() const;
   void NoteStepsDone();
   void Collect();
+  void NoteBusy();
+  void NoteIdle();
   void DropStep(const absl::Status& status);
   void ReportPromptLogprobs();
   void ShareOutTime(std::optional<Duration> host_gap, TimePoint now);

@@ -51,23 +51,33 @@ absl::Status MemoryBackend::Submit(const StepPlan& plan) {
   CheckSwaps(plan);
   for (const StepRow& row : plan.rows) CheckRow(plan, row);
   CheckCarried(plan);
-  in_flight_.push_back(&plan);
+  in_flight_.push_back(
+      {.plan = &plan, .behind_another = !in_flight_.empty(), .ran = false, .status = {}, .result = {}});
   if (notify_) notify_();
   return absl::OkStatus();
 }
 
-// A step runs when it is awaited: as late as it may.
 absl::Status MemoryBackend::Await(StepResult* result) {
-  const StepPlan& plan = *in_flight_.front();
+  if (!in_flight_.front().ran) RunNext();
+  absl::Status status = std::move(in_flight_.front().status);
+  *result = std::move(in_flight_.front().result);
   in_flight_.pop_front();
+  return status;
+}
+
+void MemoryBackend::RunNext() {
+  const auto next = std::ranges::find(in_flight_, false, &Submitted::ran);
+  next->status = Run(*next, &next->result);
+  next->ran = true;
+}
+
+absl::Status MemoryBackend::Run(const Submitted& step, StepResult* result) {
+  const StepPlan& plan = *step.plan;
   result->step = plan.step;
-  result->logits.clear();
-  result->top.clear();
   result->busy = step_time_ ? step_time_(plan) : Duration(std::chrono::milliseconds(1));
-  const bool doomed = doomed_ > 0;
-  if (doomed) --doomed_;
-  if (doomed || std::exchange(fail_next_, false) || (fails_ && fails_(plan))) {
-    if (!doomed) doomed_ = in_flight_.size();
+  const bool doomed = step.behind_another && last_failed_;
+  last_failed_ = doomed || std::exchange(fail_next_, false) || (fails_ && fails_(plan));
+  if (last_failed_) {
     Scribble(plan);
     return absl::InternalError("the device failed");
   }
@@ -113,7 +123,7 @@ void MemoryBackend::CheckCarried(const StepPlan& plan) {
   }
   std::int32_t last_index = -1;
   for (const CarriedToken& carried : plan.carried_tokens) {
-    const std::vector<LogitRow>* rows = in_flight_.empty() ? nullptr : &in_flight_.back()->logit_rows;
+    const std::vector<LogitRow>* rows = in_flight_.empty() ? nullptr : &in_flight_.back().plan->logit_rows;
     if (rows == nullptr || carried.logit_row < 0 || carried.logit_row >= std::ssize(*rows) ||
         (*rows)[static_cast<std::size_t>(carried.logit_row)].target != kNoToken) {
       Complain("a token is carried from where none is drawn");

@@ -27,6 +27,8 @@ class MemoryBackend final : public Backend {
   void NotifyWhenDone(std::function<void()> notify) override { notify_ = std::move(notify); }
   absl::Status Await(StepResult* result) override;
 
+  // Runs the first step that was submitted and did not run yet; else it runs when it is awaited, as late as it may.
+  void RunNext();
   // The next step fails, and with it the one that was submitted behind it, after having scribbled over every block that
   // they would have written, the host's too.
   void FailNextStep() { fail_next_ = true; }
@@ -57,9 +59,18 @@ class MemoryBackend final : public Backend {
   BackendInfo info_;
   std::vector<TokenId> memory_;
   std::vector<TokenId> host_memory_;
-  std::deque<const StepPlan*> in_flight_;
+  struct Submitted {
+    const StepPlan* plan = nullptr;
+    bool behind_another = false;
+    bool ran = false;
+    absl::Status status;
+    StepResult result;
+  };
+  absl::Status Run(const Submitted& step, StepResult* result);
+
+  std::deque<Submitted> in_flight_;
   std::vector<LogitResult> answers_;  // of the step that ran last
-  std::size_t doomed_ = 0;            // so many of the steps in flight are behind one that failed
+  bool last_failed_ = false;          // of the step that ran last
   std::function<void()> notify_;
   bool fail_next_ = false;
   std::function<bool(const StepPlan&)> fails_;
