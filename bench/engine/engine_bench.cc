@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -30,6 +29,7 @@
 #include "paced_backend.h"
 #include "runner/cpu/cpu_backend.h"
 #include "streams.h"
+#include "telemetry/process_stats.h"
 #include "telemetry/telemetry.h"
 #include "timed_backend.h"
 
@@ -51,16 +51,7 @@ struct Options {
   bool json = false;
 };
 
-// A line of /proc/self/status, in bytes.
-std::int64_t Memory(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(name + ":")) return std::stoll(line.substr(name.size() + 1)) * 1024;
-  }
-  return 0;
-}
-
-double Mib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+double Mib(double bytes) { return bytes / (1 << 20); }
 
 // A backend with room for every stream, and what belongs to it.
 struct Device {
@@ -142,7 +133,7 @@ Json Figures(const std::vector<StepTimes>& log, std::int32_t streams, const Outc
       {"host_gap_us_p99", Quantile(gaps, 0.99)},
       {"host_gap_percent_of_step", step_ms > 0 ? gap_us / step_ms / 10.0 : 0.0},
       {"failed", outcome.failed},
-      {"peak_memory_mib", Mib(Memory("VmHWM"))}};
+      {"peak_memory_mib", Mib(ReadProcessStats().peak_resident_bytes)}};
 }
 
 void Print(const Json& row, bool json) {
@@ -224,7 +215,7 @@ int MeasureMemory(const Options& options) {
     malloc_trim(0);  // what is free is not kept
     last = static_cast<std::int64_t>(mallinfo2().uordblks);
     if (first == 0) first = last;
-    const std::int64_t resident = Memory("VmRSS");
+    const double resident = ReadProcessStats().resident_bytes;
     const Json row = {
         {"requests", done}, {"heap_in_use_bytes", last}, {"resident_mib", Mib(resident)}, {"failed", failed}};
     if (options.json) {

@@ -58,14 +58,14 @@ LoadResult LoadRun::Run() {
   SleepUntil(window_.start);
 
   LoadResult result;
-  ProcessUse client;
-  ProcessUse server;
+  ProcessStats client;
+  ProcessStats server;
   const TimePoint end = std::min(Now(), window_.end);
   NoteUse(&client, &server);
   result.measured = end - window_.start;
   result.client_cpu_seconds = client.cpu_seconds - client_before_.cpu_seconds;
   result.server_cpu_seconds = server.cpu_seconds - server_before_.cpu_seconds;
-  result.server_peak_bytes = server.peak_bytes;
+  result.server_peak_bytes = static_cast<std::int64_t>(server.peak_resident_bytes);
   WaitForTheRest();
   return result;
 }
@@ -148,9 +148,9 @@ void LoadRun::SleepUntil(TimePoint then) {
   std::this_thread::sleep_until(then);
 }
 
-void LoadRun::NoteUse(ProcessUse* client, ProcessUse* server) const {
-  *client = UseOf(getpid());
-  if (options_.server_pid != 0) *server = UseOf(options_.server_pid);
+void LoadRun::NoteUse(ProcessStats* client, ProcessStats* server) const {
+  *client = ReadProcessStats();
+  if (options_.server_pid != 0) *server = ReadProcessStats(options_.server_pid);
 }
 
 void LoadRun::WaitForTheRest() {

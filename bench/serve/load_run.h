@@ -15,8 +15,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "load_stream.h"
-#include "process.h"
 #include "tally.h"
+#include "telemetry/process_stats.h"
 #include "workload.h"
 
 namespace berth::bench {
@@ -78,7 +78,7 @@ class LoadRun {
   }
   // Sleeps until then, and notes what was used when the measured time began or ended on the way.
   void SleepUntil(TimePoint then);
-  void NoteUse(ProcessUse* client, ProcessUse* server) const;
+  void NoteUse(ProcessStats* client, ProcessStats* server) const;
   void WaitForTheRest();
 
   const LoadOptions options_;
@@ -96,8 +96,8 @@ class LoadRun {
 
   // The thread's that runs.
   bool start_noted_ = false;
-  ProcessUse client_before_;
-  ProcessUse server_before_;
+  ProcessStats client_before_;
+  ProcessStats server_before_;
 };
 
 }  // namespace berth::bench

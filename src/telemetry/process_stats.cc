@@ -12,10 +12,10 @@
 namespace berth {
 namespace {
 
-// The fields of /proc/self/stat from the third on, as proc(5) numbers them from 1: what stands before them is the
+// The fields of a process's stat from the third on, as proc(5) numbers them from 1: what stands before them is the
 // command in parentheses, and may hold anything.
-std::vector<std::string> StatFields() {
-  std::ifstream file("/proc/self/stat");
+std::vector<std::string> StatFields(const std::string& folder) {
+  std::ifstream file(folder + "/stat");
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   const std::size_t command_end = text.rfind(')');
   std::vector<std::string> fields(2);
@@ -37,17 +37,25 @@ double BootTimeSeconds() {
   return 0.0;
 }
 
-double Limit(int resource) {
+double PeakResidentBytes(const std::string& folder) {
+  std::ifstream file(folder + "/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("VmHWM:")) return std::strtod(line.c_str() + 6, nullptr) * 1024.0;  // the file counts in KiB
+  }
+  return 0.0;
+}
+
+double Limit(pid_t pid, int resource) {
   rlimit limit{};
-  if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return 0.0;
+  if (prlimit(pid, static_cast<__rlimit_resource>(resource), nullptr, &limit) != 0) return 0.0;
   return limit.rlim_cur == RLIM_INFINITY ? std::numeric_limits<double>::infinity()
                                          : static_cast<double>(limit.rlim_cur);
 }
 
-double OpenFds() {
+double OpenFds(pid_t pid, const std::string& folder) {
   std::error_code error;
-  double count = -1.0;  // the folder itself is open while it is read
-  for (std::filesystem::directory_iterator it("/proc/self/fd", error), end; !error && it != end; it.increment(error)) {
+  double count = pid == 0 ? -1.0 : 0.0;  // our own folder is open while it is read
+  for (std::filesystem::directory_iterator it(folder + "/fd", error), end; !error && it != end; it.increment(error)) {
     count += 1.0;
   }
   return count < 0.0 ? 0.0 : count;
@@ -55,16 +63,18 @@ double OpenFds() {
 
 }  // namespace
 
-ProcessStats ReadProcessStats() {
-  const std::vector<std::string> fields = StatFields();
+ProcessStats ReadProcessStats(pid_t pid) {
+  const std::string folder = "/proc/" + (pid == 0 ? std::string("self") : std::to_string(pid));
+  const std::vector<std::string> fields = StatFields(folder);
   const auto ticks = static_cast<double>(sysconf(_SC_CLK_TCK));
   const auto page = static_cast<double>(sysconf(_SC_PAGESIZE));
   return {.cpu_seconds = (Field(fields, 14) + Field(fields, 15)) / ticks,
           .resident_bytes = Field(fields, 24) * page,
+          .peak_resident_bytes = PeakResidentBytes(folder),
           .virtual_bytes = Field(fields, 23),
-          .max_virtual_bytes = Limit(RLIMIT_AS),
-          .open_fds = OpenFds(),
-          .max_fds = Limit(RLIMIT_NOFILE),
+          .max_virtual_bytes = Limit(pid, RLIMIT_AS),
+          .open_fds = OpenFds(pid, folder),
+          .max_fds = Limit(pid, RLIMIT_NOFILE),
           .start_time_seconds = BootTimeSeconds() + Field(fields, 22) / ticks,
           .threads = Field(fields, 20)};
 }

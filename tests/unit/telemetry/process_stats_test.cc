@@ -1,6 +1,7 @@
 // The kernel's numbers about this process.
 #include <gtest/gtest.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -15,6 +16,7 @@ TEST(ProcessStatsTest, TellsAboutThisProcess) {
   const ProcessStats stats = ReadProcessStats();
   EXPECT_GT(stats.resident_bytes, 1e6);
   EXPECT_GE(stats.virtual_bytes, stats.resident_bytes);
+  EXPECT_GE(stats.peak_resident_bytes, 1e6);
   EXPECT_GE(stats.open_fds, 3.0);
   EXPECT_GE(stats.max_fds, stats.open_fds);
   EXPECT_GE(stats.cpu_seconds, 0.0);
@@ -34,6 +36,30 @@ TEST(ProcessStatsTest, SeesFilesAndThreadsComeAndGo) {
   double during = 0.0;
   std::thread([&] { during = ReadProcessStats().threads; }).join();
   EXPECT_EQ(during, before.threads + 1.0);
+}
+
+TEST(ProcessStatsTest, TellsAboutAnotherProcessAndNothingOfOneThatIsNotThere) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    close(ends[1]);
+    char byte;
+    _exit(read(ends[0], &byte, 1) == 0 ? 0 : 1);  // lives until the pipe ends
+  }
+  close(ends[0]);
+  const ProcessStats running = ReadProcessStats(child);
+  EXPECT_GT(running.resident_bytes, 0.0);
+  EXPECT_GT(running.peak_resident_bytes, 0.0);
+  EXPECT_EQ(running.threads, 1.0);
+  EXPECT_GE(running.open_fds, 1.0);
+  close(ends[1]);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  const ProcessStats gone = ReadProcessStats(child);
+  EXPECT_EQ(gone.resident_bytes, 0.0);
+  EXPECT_EQ(gone.peak_resident_bytes, 0.0);
+  EXPECT_EQ(gone.max_fds, 0.0);
+  EXPECT_EQ(gone.threads, 0.0);
 }
 
 }  // namespace
