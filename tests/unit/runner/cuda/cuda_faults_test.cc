@@ -249,19 +249,22 @@ TEST_F(CudaFaults, ABackendMayGoWithStepsInFlight) {
   EXPECT_EQ(CountLiveObjects(), LiveObjects{});
 }
 
-TEST_F(CudaFaults, ListsDevices) {
-  const absl::StatusOr<std::vector<CudaDevice>> devices = ListCudaDevices();
-  ASSERT_TRUE(devices.ok()) << devices.status();
-  ASSERT_EQ(devices->size(), 1U);
-  const CudaDevice& device = devices->front();
-  EXPECT_EQ(device.index, 0);
-  EXPECT_EQ(device.compute_major, 9);
-  EXPECT_EQ(device.compute_minor, 0);
-  EXPECT_EQ(device.unusable, "");
-  EXPECT_EQ(device.free_bytes, device.total_bytes);
+TEST_F(CudaFaults, DescribesDevices) {
+  ASSERT_TRUE(HasCudaBackend());
+  const absl::StatusOr<int> count = CountCudaDevices();
+  ASSERT_TRUE(count.ok()) << count.status();
+  ASSERT_EQ(*count, 1);
+  const absl::StatusOr<CudaDevice> device = DescribeCudaDevice(0);
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_EQ(device->index, 0);
+  EXPECT_EQ(device->compute_major, 9);
+  EXPECT_EQ(device->compute_minor, 0);
+  EXPECT_EQ(device->unusable, "");
+  EXPECT_EQ(device->free_bytes, device->total_bytes);
+  EXPECT_TRUE(absl::IsNotFound(DescribeCudaDevice(1).status()));
   for (std::uint64_t nth = 1;; ++nth) {
     FailCall(nth, cudaErrorInvalidDevice);
-    const absl::Status status = ListCudaDevices().status();
+    const absl::Status status = DescribeCudaDevice(0).status();
     if (FailCall(0)) break;
     EXPECT_THAT(status.message(), HasSubstr("cudaErrorInvalidDevice (101)"));
   }
