@@ -179,6 +179,7 @@ std::unique_ptr<LiveRequest> Engine::Impl::MakeLive(const std::shared_ptr<const 
   scheduled.min_output_tokens = spec.stopping.min_output_tokens;
   scheduled.early_banned = facts->end_rule.early_banned();
   scheduled.banned = never_drawn_;
+  scheduled.lender = facts;
   return live;
 }
 
