@@ -145,6 +145,8 @@ std::string NameOf(const CudaDevice& device) {
 
 }  // namespace
 
+bool HasCudaBackend() { return true; }
+
 absl::StatusOr<CudaMemoryPlan> PlanCudaMemory(const Model& model, const CudaBackendOptions& options) {
   absl::StatusOr<CudaShape> shape = ReadCudaShape(model, options);
   if (!shape.ok()) return shape.status();

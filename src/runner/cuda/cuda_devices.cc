@@ -30,8 +30,6 @@ std::string WhyUnusable(int major, int minor) {
 
 }  // namespace
 
-bool HasCudaBackend() { return true; }
-
 // A driver may be there and have nothing to drive.
 absl::StatusOr<int> CountCudaDevices() {
   int driver = 0;

@@ -1,4 +1,4 @@
-// A CUDA backend on the emulation, small models for it, and sequences that go on with what is drawn.
+// A CUDA backend, on the emulation or on a GPU, small models for it, and sequences that go on with what is drawn.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,15 +13,20 @@
 #include "emulation/device_array.h"
 #include "runner/cuda/cuda_backend.h"
 
-// The same tests run on the emulation, which also sees what is left behind, and on a GPU.
-#ifdef BERTH_TESTS_RUN_ON_A_GPU
-using CudaFixture = testing::Test;
-#else
+#ifdef BERTH_CUDA_EMULATED
 #include "emulation/fixture.h"
-using CudaFixture = berth::emulation::EmulationTest;
 #endif
 
 namespace berth::test {
+
+#ifdef BERTH_CUDA_EMULATED
+using DeviceTest = emulation::EmulationTest;
+#else
+class DeviceTest : public testing::Test {
+ protected:
+  void SetUp() override { BERTH_REQUIRE_DEVICE(); }
+};
+#endif
 
 // Its prompt, then what was drawn.
 struct DrawnSequence {
@@ -121,9 +126,8 @@ struct CudaCase {
   KvDtype kv_dtype;
 };
 
-class CudaBackendTest : public CudaFixture {
+class CudaBackendTest : public DeviceTest {
  protected:
-  void SetUp() override { BERTH_REQUIRE_DEVICE(); }
   static CudaBackendOptions Options(KvDtype kv_dtype = KvDtype::kBf16) {
     CudaBackendOptions options;
     options.kv_dtype = kv_dtype;
