@@ -134,8 +134,8 @@ class PagedPrefill : public ::testing::TestWithParam<Shape> {
 };
 
 TEST_P(PagedPrefill, IsCausalSoftmaxAttentionOverTheWindow) {
-  // A whole prompt, a chunk behind 130 positions, a single token, a sequence that is not in the step.
-  const std::vector<Chunk> chunks = {{0, 0, 75}, {1, 130, 151}, {2, 68, 69}, {4, 0, 1}};
+  // A whole prompt, a chunk behind 270 positions, a single token, a sequence that is not in the step.
+  const std::vector<Chunk> chunks = {{0, 0, 75}, {1, 270, 291}, {2, 68, 69}, {4, 0, 1}};
   const PagedCache cache = CacheOf(chunks);
   const std::vector<std::uint16_t> output = Run(cache, chunks);
   std::size_t at = 0;
