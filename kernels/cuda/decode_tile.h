@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/cuda/int8_codes.h"
 #include "kernels/gpu.h"
 #include "kernels/params/paged_decode.h"
 
@@ -41,13 +42,6 @@ __device__ inline DecodeChunk FindChunk(const PagedDecodeParams& params) {
   chunk.begin = chunk.number * params.chunk_tokens;
   chunk.end = min(chunk.begin + params.chunk_tokens, chunk.length);
   return chunk;
-}
-
-// Two neighbouring int8 codes as bfloat16, exactly.
-__device__ inline std::uint32_t CodesToBf16(std::uint32_t codes) {
-  const auto low = static_cast<float>(static_cast<signed char>(codes & 0xff));
-  const auto high = static_cast<float>(static_cast<signed char>(codes >> 8 & 0xff));
-  return gpu::PackBf16(low, high);
 }
 
 template <int kDim, KvElement kElement>
@@ -95,8 +89,8 @@ class DecodeTile {
       : params_(params),
         chunk_(chunk),
         shared_(shared),
-        lane_(static_cast<int>(threadIdx.x) % 32),
-        warp_(static_cast<int>(threadIdx.x) / 32) {
+        lane_(static_cast<int>(threadIdx.x % 32)),
+        warp_(static_cast<int>(threadIdx.x / 32)) {
     const int tokens = chunk.end - chunk.begin - warp_ * kDecodeTokens;
     constexpr int kStep = kDecodeWarps * kDecodeTokens;
     count_ = tokens > 0 ? (tokens + kStep - 1) / kStep : 0;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/cuda/decode_tile.h"
+#include "kernels/cuda/head_dim_choice.h"
 #include "kernels/gpu.h"
 
 namespace berth::cuda {
@@ -130,20 +131,7 @@ cudaError_t LaunchPagedDecode(const PagedDecodeParams& params, cudaStream_t stre
     return cudaErrorInvalidValue;
   }
   if (params.num_sequences == 0) return cudaSuccess;
-  switch (cache.head_dim) {
-    case 64:
-      return LaunchFor<64>(params, stream);
-    case 80:
-      return LaunchFor<80>(params, stream);
-    case 96:
-      return LaunchFor<96>(params, stream);
-    case 128:
-      return LaunchFor<128>(params, stream);
-    case 256:
-      return LaunchFor<256>(params, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  return WithHeadDim(cache.head_dim, [&](auto head_dim) { return LaunchFor<head_dim()>(params, stream); });
 }
 
 }  // namespace berth::cuda

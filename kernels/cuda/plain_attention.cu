@@ -130,10 +130,10 @@ __global__ void __launch_bounds__(kThreads) PlainAttentionKernel(const __grid_co
     std::int64_t row = 0;
     if (valid) {
       const std::int32_t block = address.BlockOf(position);
-      row = address.Row(block, position);
+      row = address.Row(cache, block, position);
       score = Score<kElement>(cache, shared, row);
       if constexpr (kElement == KvElement::kInt8) {
-        const std::int64_t scale = address.Scale(block, position);
+        const std::int64_t scale = address.Scale(cache, block, position);
         score *= __half2float(__ushort_as_half(cache.key_scales[scale]));
         value_scale = __half2float(__ushort_as_half(cache.value_scales[scale]));
       }

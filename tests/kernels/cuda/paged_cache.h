@@ -37,7 +37,8 @@ struct StoredPositions {
   int end;
 };
 
-// Blocks lie in a random order, with NaN wherever no token was stored.
+// Blocks lie in a random order, with NaN wherever no token was stored. What a position stores depends on its sequence,
+// head and number alone.
 class PagedCache {
  public:
   PagedCache(const CacheShape& shape, const std::vector<StoredPositions>& sequences) : shape_(shape) {
@@ -57,7 +58,7 @@ class PagedCache {
     }
     for (std::size_t sequence = 0; sequence < sequences.size(); ++sequence) {
       for (int position = sequences[sequence].begin; position < sequences[sequence].end; ++position) {
-        for (int head = 0; head < shape.num_kv_heads; ++head) Store(Row(sequence, position, head), generator);
+        for (int head = 0; head < shape.num_kv_heads; ++head) Store(sequence, position, head);
       }
     }
     device_.emplace(keys_, values_, tables_);
@@ -126,12 +127,15 @@ class PagedCache {
     emulation::DeviceArray<std::int32_t> tables;
   };
 
-  void Store(std::size_t row, std::mt19937& generator) {
+  void Store(std::size_t sequence, int position, int head) {
+    std::mt19937 generator(static_cast<unsigned>((sequence * 64 + Size(head)) * 4096 + Size(position)));
+    std::normal_distribution<float> normal;
+    const std::size_t row = Row(sequence, position, head);
     constexpr std::uint16_t kHalfs[] = {0x2400, 0x2555, 0x2200};  // float16 near 1/64
     for (Tensor* tensor : {&keys_, &values_}) {
       tensor->scales[row] = kHalfs[generator() % 3];
       for (std::size_t i = 0; i < Size(shape_.head_dim); ++i) {
-        tensor->bf16[row * Size(shape_.head_dim) + i] = ToBf16(normal_(generator));
+        tensor->bf16[row * Size(shape_.head_dim) + i] = ToBf16(normal(generator));
         tensor->codes[row * Size(shape_.head_dim) + i] = static_cast<std::int8_t>(generator() % 255 - 127);
       }
     }
@@ -150,7 +154,6 @@ class PagedCache {
   CacheShape shape_;
   int max_blocks_ = 0;
   std::vector<std::int32_t> tables_;
-  std::normal_distribution<float> normal_;
   Tensor keys_;
   Tensor values_;
   std::optional<Device> device_;
