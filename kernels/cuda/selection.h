@@ -352,9 +352,9 @@ class Selection {
     });
   }
 
+  // Since anybody read the list there has been a barrier.
   template <typename Wanted>
   __device__ int ListWhere(Wanted&& wanted) {
-    __syncthreads();  // nobody reads the list any more
     if (threadIdx.x == 0) shared_.listed = 0;
     __syncthreads();
     ForEachLogit(row_, size_, [&](float logit, int id) {

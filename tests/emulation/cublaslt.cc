@@ -248,8 +248,9 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle, cublasLtMatrixLayoutAttribute_t attribute,
-                                                const void* bytes, std::size_t size) {
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle,
+                                                cublasLtMatrixLayoutAttribute_t attribute, const void* bytes,
+                                                std::size_t size) {
   auto layout = Get<Layout>(handle);
   cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
   switch (attribute) {
@@ -347,7 +348,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t h
   return status;
 }
 
-// Algorithms that compute the same and differ in the workspace they want: none, 1 MiB and 4 MiB.
+// Algorithms that compute the same and differ in the workspace they want: none, 16 KiB and 64 KiB.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t description,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -360,7 +361,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   const auto preference = Get<Preference>(preference_handle);
   std::uint64_t number = 0;
-  for (const std::uint64_t workspace_bytes : {std::uint64_t{4} << 20, std::uint64_t{1} << 20, std::uint64_t{0}}) {
+  for (const std::uint64_t workspace_bytes : {std::uint64_t{64} << 10, std::uint64_t{16} << 10, std::uint64_t{0}}) {
     ++number;
     if (workspace_bytes > preference.workspace_bytes || *found == wanted) continue;
     cublasLtMatmulHeuristicResult_t& result = results[(*found)++];

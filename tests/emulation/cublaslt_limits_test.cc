@@ -9,7 +9,7 @@ namespace berth::emulation {
 namespace {
 
 constexpr std::uint64_t kSize = 32;
-constexpr std::uint64_t kWorkspaceBytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t kWorkspaceBytes = std::uint64_t{64} << 10;
 
 class CublasLtLimits : public EmulationTest {
  protected:

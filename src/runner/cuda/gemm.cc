@@ -11,10 +11,10 @@
 namespace berth {
 namespace {
 
-#define BERTH_CUBLASLT_CALL(function, ...)                                                      \
-  do {                                                                                          \
+#define BERTH_CUBLASLT_CALL(function, ...)                                                         \
+  do {                                                                                             \
     if (const cublasStatus_t error_ = api_.function(__VA_ARGS__); error_ != CUBLAS_STATUS_SUCCESS) \
-      return CublasLtError(#function, error_);                                                  \
+      return CublasLtError(#function, error_);                                                     \
   } while (false)
 
 constexpr std::uint32_t kAlignmentBytes = 16;
@@ -84,9 +84,9 @@ absl::Status Gemms::Choose(const GemmShape& shape, Product* product, std::int32_
   BERTH_TRY(SetTokens(*product, tokens));
   cublasLtMatmulHeuristicResult_t result{};
   int found = 0;
-  BERTH_CUBLASLT_CALL(cublasLtMatmulAlgoGetHeuristic, handle_.get(), product->description.get(),
-                      product->weight.get(), product->input.get(), product->output.get(), product->output.get(),
-                      preference, 1, &result, &found);
+  BERTH_CUBLASLT_CALL(cublasLtMatmulAlgoGetHeuristic, handle_.get(), product->description.get(), product->weight.get(),
+                      product->input.get(), product->output.get(), product->output.get(), preference, 1, &result,
+                      &found);
   if (found == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
     return absl::InternalError(absl::StrCat("cublasLtMatmulAlgoGetHeuristic: no algorithm for ", tokens, " x ",
                                             shape.inputs, " times ", shape.inputs, " x ", shape.outputs));

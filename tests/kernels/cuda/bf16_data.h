@@ -12,6 +12,8 @@
 
 namespace berth::cuda {
 
+inline std::size_t Size(std::int64_t size) { return static_cast<std::size_t>(size); }
+
 inline std::uint16_t ToBf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);

@@ -17,8 +17,6 @@
 
 namespace berth::cuda {
 
-inline std::size_t Size(std::int64_t size) { return static_cast<std::size_t>(size); }
-
 struct CacheShape {
   int num_kv_heads;
   int head_dim;
@@ -61,14 +59,25 @@ class PagedCache {
         for (int head = 0; head < shape.num_kv_heads; ++head) Store(sequence, position, head);
       }
     }
-    device_.emplace(keys_, values_, tables_);
   }
 
+  // Of a sequence: its tables[sequence * max_blocks + i] is where its positions i · block_tokens on are.
   int max_blocks() const { return max_blocks_; }
-  std::int32_t* device_tables() const { return device_->tables.data(); }
+  const std::vector<std::int32_t>& tables() const { return tables_; }
+
+  // Elements [block, head, token, head_dim] of the shape's type, and [block, head, token] scales.
+  struct Tensor {
+    std::vector<std::uint16_t> bf16;
+    std::vector<std::int8_t> codes;
+    std::vector<std::uint16_t> scales;
+  };
+  const Tensor& keys() const { return keys_; }
+  const Tensor& values() const { return values_; }
+
+  std::int32_t* device_tables() const { return device().tables.data(); }
   KvCache OnDevice() const {
     const bool int8 = shape_.element == KvElement::kInt8;
-    const Device& device = *device_;
+    const Device& device = this->device();
     const std::int64_t block_rows = std::int64_t{shape_.num_kv_heads} * shape_.block_tokens;
     return {.keys = int8 ? static_cast<void*>(device.key_codes.data()) : device.keys.data(),
             .values = int8 ? static_cast<void*>(device.value_codes.data()) : device.values.data(),
@@ -107,11 +116,6 @@ class PagedCache {
   }
 
  private:
-  struct Tensor {
-    std::vector<std::uint16_t> bf16;
-    std::vector<std::int8_t> codes;
-    std::vector<std::uint16_t> scales;
-  };
   struct Device {
     Device(const Tensor& k, const Tensor& v, const std::vector<std::int32_t>& block_tables)
         : keys(k.bf16),
@@ -126,6 +130,11 @@ class PagedCache {
     emulation::DeviceArray<std::uint16_t> key_scales, value_scales;
     emulation::DeviceArray<std::int32_t> tables;
   };
+
+  const Device& device() const {
+    if (!device_) device_.emplace(keys_, values_, tables_);
+    return *device_;
+  }
 
   void Store(std::size_t sequence, int position, int head) {
     std::mt19937 generator(static_cast<unsigned>((sequence * 64 + Size(head)) * 4096 + Size(position)));
@@ -156,7 +165,7 @@ class PagedCache {
   std::vector<std::int32_t> tables_;
   Tensor keys_;
   Tensor values_;
-  std::optional<Device> device_;
+  mutable std::optional<Device> device_;  // a copy, once it is asked for
 };
 
 }  // namespace berth::cuda

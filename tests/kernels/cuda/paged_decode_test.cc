@@ -38,14 +38,6 @@ class PagedData {
         cache_(shape.cache, UpTo(shape.lengths)),
         q_(RandomBf16(shape.lengths.size() * Size(shape.num_q_heads) * Size(shape.cache.head_dim), 6)) {}
 
-  // softmax(q · k · scale) · v in float64.
-  std::vector<double> Expected(std::size_t sequence, int q_head, double scale) const {
-    const int kv_head = q_head / (shape_.num_q_heads / shape_.cache.num_kv_heads);
-    const std::uint16_t* q =
-        q_.data() + (sequence * Size(shape_.num_q_heads) + Size(q_head)) * Size(shape_.cache.head_dim);
-    return cache_.Attend(q, sequence, kv_head, 0, shape_.lengths[sequence], scale);
-  }
-
   // The result of the sequences from `first` on, `count` of them.
   std::vector<std::uint16_t> Run(std::size_t first, std::size_t count, int chunk_tokens, int num_chunks,
                                  float scale) const {
@@ -86,25 +78,6 @@ class PagedDecode : public ::testing::TestWithParam<Shape> {
   }
   float Scale() const { return 1.0f / std::sqrt(static_cast<float>(GetParam().cache.head_dim)); }
 };
-
-TEST_P(PagedDecode, IsSoftmaxAttentionOverTheStoredPositions) {
-  const Shape& shape = GetParam();
-  const PagedData data(shape);
-  for (const int chunk_tokens : {64, 512}) {
-    const std::vector<std::uint16_t> output = data.Run(0, shape.lengths.size(), chunk_tokens, 6, Scale());
-    for (std::size_t sequence = 0; sequence < shape.lengths.size(); ++sequence) {
-      for (int head = 0; head < shape.num_q_heads; ++head) {
-        const std::vector<double> expected = data.Expected(sequence, head, Scale());
-        for (std::size_t i = 0; i < expected.size(); ++i) {
-          const std::size_t at = (sequence * Size(shape.num_q_heads) + Size(head)) * Size(shape.cache.head_dim) + i;
-          // Weights are rounded to bfloat16, each on its own.
-          ASSERT_NEAR(FromBf16(output[at]), expected[i], Bf16Unit(expected[i]) + 8e-3)
-              << "sequence " << sequence << ", head " << head << ", element " << i << ", chunks of " << chunk_tokens;
-        }
-      }
-    }
-  }
-}
 
 TEST_P(PagedDecode, ASequenceDoesNotDependOnItsBatch) {
   const Shape& shape = GetParam();

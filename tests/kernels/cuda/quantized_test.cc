@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <ostream>
 #include <random>
@@ -21,8 +20,6 @@ namespace {
 
 using emulation::DeviceArray;
 
-std::size_t Size(std::int64_t size) { return static_cast<std::size_t>(size); }
-
 struct Shape {
   QuantizedType type;
   int rows;
@@ -38,9 +35,6 @@ void PrintTo(const Shape& shape, std::ostream* out) { *out << Name(shape); }
 
 class Quantized : public ::testing::TestWithParam<Shape> {
  protected:
-  static constexpr std::size_t kGuard = 3;  // elements behind each token's output
-  static constexpr std::uint16_t kGuardBits = 0x1234;
-
   void SetUp() override {
     BERTH_REQUIRE_DEVICE();
     std::mt19937 rng(3);
@@ -60,98 +54,33 @@ class Quantized : public ::testing::TestWithParam<Shape> {
     return RandomBf16(Size(num_tokens) * Size(GetParam().cols), 4);
   }
 
-  // Tokens one after the other, without what lies behind them.
-  template <typename Element>
-  std::vector<Element> Multiply(const std::vector<std::uint16_t>& input) const {
+  std::vector<float> Multiply(const std::vector<std::uint16_t>& input) const {
     const std::size_t num_tokens = input.size() / Size(GetParam().cols);
-    const std::size_t rows = Size(GetParam().rows);
-    const std::size_t stride = rows + kGuard;
     const DeviceArray<std::uint16_t> device_input(input);
-    const DeviceArray<Element> output(std::vector<Element>(num_tokens * stride, Element{kGuardBits}));
+    const DeviceArray<float> output(num_tokens * Size(GetParam().rows));
     EXPECT_EQ(LaunchQuantizedMatmul({.matrix = Matrix(),
                                      .input = device_input.data(),
                                      .output = output.data(),
-                                     .output_stride = static_cast<std::int64_t>(stride),
+                                     .output_stride = GetParam().rows,
                                      .num_tokens = static_cast<std::int32_t>(num_tokens),
-                                     .output_is_float = sizeof(Element) == sizeof(float)},
+                                     .output_is_float = true},
                                     nullptr),
               cudaSuccess);
-    const std::vector<Element> stored = output.Read();
-    std::vector<Element> results;
-    for (std::size_t i = 0; i < stored.size(); ++i) {
-      if (i % stride < rows) {
-        results.push_back(stored[i]);
-      } else {
-        EXPECT_EQ(stored[i], Element{kGuardBits}) << "behind token " << i / stride;
-      }
-    }
-    return results;
-  }
-
-  // Of a product in float32 with weights that are not rounded: sums of 32 values by a tensor core, one for each step of
-  // a warp, 16 for the warps.
-  double Bound(double magnitude) const { return (GetParam().cols / 32 + 32) * magnitude * 0x1p-23; }
-
-  struct Expected {
-    double sum = 0;
-    double magnitude = 0;
-  };
-  Expected Product(const std::vector<std::uint16_t>& input, std::size_t token, std::size_t row) const {
-    const std::size_t cols = Size(GetParam().cols);
-    Expected expected;
-    for (std::size_t col = 0; col < cols; ++col) {
-      const double x = FromBf16(input[token * cols + col]);
-      expected.sum += x * weights_.values[row * cols + col];
-      expected.magnitude += std::abs(x) * weights_.magnitudes[row * cols + col];
-    }
-    return expected;
-  }
-
-  template <typename Element>
-  void ExpectProduct(int num_tokens) const {
-    const std::vector<std::uint16_t> input = Input(num_tokens);
-    const std::vector<Element> output = Multiply<Element>(input);
-    const std::size_t rows = Size(GetParam().rows);
-    ASSERT_EQ(output.size(), Size(num_tokens) * rows);
-    for (std::size_t i = 0; i < output.size(); ++i) {
-      const Expected expected = Product(input, i / rows, i % rows);
-      double value;
-      double bound = Bound(expected.magnitude);
-      if constexpr (sizeof(Element) == sizeof(float)) {
-        value = output[i];
-      } else {
-        value = FromBf16(output[i]);
-        bound += Bf16Unit(expected.sum);
-      }
-      ASSERT_NEAR(value, expected.sum, bound) << "token " << i / rows << ", row " << i % rows;
-    }
+    return output.Read();
   }
 
   test::StoredWeights weights_;
   std::unique_ptr<DeviceArray<std::byte>> packed_;
 };
 
-TEST_P(Quantized, DequantizedIsTheFormulaRoundedToBfloat16) {
-  const DeviceArray<std::uint16_t> output(weights_.values.size());
-  ASSERT_EQ(LaunchDequantize({.matrix = Matrix(), .output = output.data()}, nullptr), cudaSuccess);
-  std::vector<float> expected(weights_.values.size());
-  cpu::Dequantize(weights_.format, weights_.bytes.data(), static_cast<std::int64_t>(expected.size()), expected.data());
-  const std::vector<std::uint16_t> results = output.Read();
-  for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_EQ(results[i], ToBf16(expected[i])) << i;
-}
-
-TEST_P(Quantized, OneTokensProductIsWithinTheBound) { ExpectProduct<float>(1); }
-TEST_P(Quantized, SomeTokensProductsAreWithinTheBound) { ExpectProduct<std::uint16_t>(5); }
-TEST_P(Quantized, TheMostTokensProductsAreWithinTheBound) { ExpectProduct<float>(kQuantizedMatmulTokens); }
-
 TEST_P(Quantized, ATokenDoesNotDependOnItsNeighbours) {
   const std::size_t cols = Size(GetParam().cols);
   const std::size_t rows = Size(GetParam().rows);
   const std::vector<std::uint16_t> input = Input(11);
-  const std::vector<float> together = Multiply<float>(input);
+  const std::vector<float> together = Multiply(input);
   std::vector<std::uint16_t> few(input.end() - static_cast<std::ptrdiff_t>(3 * cols), input.end());
   std::fill_n(few.begin(), cols, std::uint16_t{0x7fc0});  // NaN
-  const std::vector<float> beside_nan = Multiply<float>(few);
+  const std::vector<float> beside_nan = Multiply(few);
   EXPECT_TRUE(std::equal(beside_nan.begin() + static_cast<std::ptrdiff_t>(rows), beside_nan.end(),
                          together.end() - static_cast<std::ptrdiff_t>(2 * rows)));
   for (std::size_t row = 0; row < rows; ++row) ASSERT_TRUE(std::isnan(beside_nan[row])) << row;
