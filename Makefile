@@ -14,7 +14,7 @@ SEED     ?= 1
 TSAN_TARGETS := base_test config_test engine_test frontend_test invariance_test ops_server_test runner_test telemetry_test \
   threaded_test tokenizer_test cuda_emulation_tests
 
-.PHONY: help run test simtest build model asan tsan cuda lint format bench clean packages test-packages
+.PHONY: help run test simtest build model asan tsan cuda cuda-all lint format bench clean packages test-packages
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,10 +45,12 @@ tsan: test-packages  ## The threaded parts under ThreadSanitizer (gRPC's own loc
 	cmake --build build/tsan -j$(JOBS) --target $(TSAN_TARGETS)
 	ctest --preset tsan
 
-cuda: test-packages  ## The CUDA kernels through nvcc, what is in them, and their tests on a GPU if there is one
-	cmake --preset cuda
-	cmake --build build/cuda -j$(JOBS) --target cuda_tests
-	ctest --preset cuda
+cuda:  ## The CUDA kernels through nvcc, what is in them, and their tests on a GPU if there is one
+cuda-all:  ## As cuda, for every head dimension and compute capability 8.0, 8.9 and 9.0
+cuda cuda-all: test-packages
+	cmake --preset $@
+	cmake --build build/$@ -j$(JOBS) --target cuda_tests
+	ctest --preset $@
 
 lint:  ## clang-format and clang-tidy, warnings as errors
 	cmake/scripts/install-packages.sh build test lint

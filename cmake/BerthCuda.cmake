@@ -1,8 +1,18 @@
 # CUDA: the toolkit's headers, which the emulation in tests/emulation needs, and with BERTH_CUDA the compiler.
 #
-# berth_cuda_kernels(NAME <name> SRCS <file.cu> ...): a static library berth_<name> of kernels for compute capability 9.0.
+# berth_cuda_kernels(NAME <name> SRCS <file.cu> ...): a static library berth_<name> of kernels for the architectures below.
 # A register that spills to memory is an error.
-set(BERTH_CUDA_ARCHITECTURE 90a)
+set(BERTH_CUDA_ARCHITECTURES 90a CACHE STRING "Compute capabilities that CUDA kernels are built for: 80, 89, 90a")
+set(BERTH_CUDA_HEAD_DIMS "64;80;96;128;256" CACHE STRING "Head dimensions that the tuned attention kernels are built for")
+
+# For kernels/cuda/head_dim_choice.h.
+set(BERTH_CUDA_HEAD_DIM_BITS 0)
+foreach(head_dim IN LISTS BERTH_CUDA_HEAD_DIMS)
+  if(NOT head_dim MATCHES "^(64|80|96|128|256)$")
+    message(FATAL_ERROR "BERTH_CUDA_HEAD_DIMS: '${head_dim}' is none of 64, 80, 96, 128 and 256")
+  endif()
+  math(EXPR BERTH_CUDA_HEAD_DIM_BITS "${BERTH_CUDA_HEAD_DIM_BITS} | (1 << (${head_dim} / 16))" OUTPUT_FORMAT HEXADECIMAL)
+endforeach()
 
 find_package(CUDAToolkit 13 QUIET)
 set(BERTH_CUDA_HEADERS "${CUDAToolkit_INCLUDE_DIRS}")
@@ -11,7 +21,7 @@ if(BERTH_CUDA)
   if(NOT CUDAToolkit_FOUND)
     message(FATAL_ERROR "BERTH_CUDA needs NVIDIA's CUDA toolkit 13 with nvcc on PATH")
   endif()
-  set(CMAKE_CUDA_ARCHITECTURES ${BERTH_CUDA_ARCHITECTURE}-real)
+  list(TRANSFORM BERTH_CUDA_ARCHITECTURES APPEND -real OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES)
   enable_language(CUDA)
   # CMake 3.25.1 does not know that nvcc has it.
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
@@ -28,6 +38,7 @@ function(berth_cuda_kernels)
   cmake_parse_arguments(ARG "" "NAME" "SRCS" ${ARGN})
   add_library(berth_${ARG_NAME} STATIC ${ARG_SRCS})
   target_include_directories(berth_${ARG_NAME} PUBLIC $<TARGET_PROPERTY:berth_kernels,INTERFACE_INCLUDE_DIRECTORIES>)
+  target_compile_definitions(berth_${ARG_NAME} PRIVATE BERTH_CUDA_HEAD_DIM_BITS=${BERTH_CUDA_HEAD_DIM_BITS})
   target_compile_options(berth_${ARG_NAME} PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xptxas --warn-on-spills,-Werror>"
     "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:--Werror all-warnings>"

@@ -61,6 +61,18 @@ __device__ __forceinline__ std::uint32_t SharedAddress(const void* pointer) {
 using emulation::CallSite;
 #endif
 
+// The thread's place in its warp ("Special Registers: %laneid"). Read anew by every call: what is computed from it
+// takes no register between the calls, where threadIdx.x % 32 would be kept.
+__device__ __forceinline__ int LaneId() {
+#ifdef __CUDACC__
+  unsigned lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return static_cast<int>(lane % kWarpThreads);  // a range that the compiler sees
+#else
+  return static_cast<int>(emulation::LaneId());
+#endif
+}
+
 // ---- Barriers of some of a block's warps. "Parallel Synchronization and Communication Instructions: bar, barrier".
 
 // Waits until `threads` threads (whole warps) have come to barrier 1 to 15; orders their memory accesses.

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/cuda/decode_tile.h"
+#include "kernels/cuda/head_dim_choice.h"
 #include "kernels/gpu.h"
 
 namespace berth::cuda {
@@ -58,10 +59,9 @@ __global__ void __launch_bounds__(kDecodeThreads) PagedDecodeKernel(const __grid
   using Tile = DecodeTile<kHeadDim, kElement>;
   BERTH_DYNAMIC_SHARED(typename Tile::Shared, shared);
   const DecodeChunk chunk = FindChunk(params);
-  if (chunk.begin >= chunk.length && chunk.number > 0) return;  // the whole block
+  if (chunk.source.begin >= chunk.length && chunk.number > 0) return;  // the whole block
   Tile tile(params, chunk, shared);
-#pragma unroll
-  for (int stage = 0; stage < Tile::kStages; ++stage) tile.StartLoad(stage);
+  tile.StartFirstLoads();
   tile.LoadQueries();
   for (int number = 0; number < tile.count(); ++number) {
     gpu::WaitCopies<Tile::kStages - 1>();
@@ -130,20 +130,7 @@ cudaError_t LaunchPagedDecode(const PagedDecodeParams& params, cudaStream_t stre
     return cudaErrorInvalidValue;
   }
   if (params.num_sequences == 0) return cudaSuccess;
-  switch (cache.head_dim) {
-    case 64:
-      return LaunchFor<64>(params, stream);
-    case 80:
-      return LaunchFor<80>(params, stream);
-    case 96:
-      return LaunchFor<96>(params, stream);
-    case 128:
-      return LaunchFor<128>(params, stream);
-    case 256:
-      return LaunchFor<256>(params, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  return WithHeadDim(cache.head_dim, [&](auto head_dim) { return LaunchFor<head_dim()>(params, stream); });
 }
 
 }  // namespace berth::cuda

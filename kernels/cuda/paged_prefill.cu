@@ -1,5 +1,6 @@
 #include "kernels/cuda/paged_prefill.h"
 
+#include "kernels/cuda/head_dim_choice.h"
 #include "kernels/cuda/prefill_load.h"
 #include "kernels/cuda/prefill_tile.h"
 #include "kernels/gpu.h"
@@ -10,7 +11,7 @@ namespace {
 // A block for each tile of query rows and KV head. Its warps share the tiles of keys and values; each has its own rows
 // and their softmax, and takes no part in tiles that its rows do not see.
 template <int kDim, KvElement kElement>
-__global__ void __launch_bounds__(kPrefillThreads)
+__global__ void __launch_bounds__(kPrefillThreads, PrefillWarp<kDim, kElement>::kBlocks)
     PagedPrefillKernel(const __grid_constant__ PagedPrefillParams params) {
   using Warp = PrefillWarp<kDim, kElement>;
   BERTH_DYNAMIC_SHARED(typename Warp::Shared, shared);
@@ -19,17 +20,16 @@ __global__ void __launch_bounds__(kPrefillThreads)
   __syncthreads();
   if (block.rows <= 0) return;  // the whole block
   Warp warp(params, shared);
-  PrefillLoader<kDim, kElement> loader(params, block, shared.slots);
+  PrefillLoader<kDim, kElement> loader(params, block.source, shared.slots);
   constexpr int kKeys = Warp::kKeys;
-  for (int first = block.begin / kKeys * kKeys; first < block.end; first += kKeys) {
+  for (int first = block.source.begin / kKeys * kKeys; first < block.source.end; first += kKeys) {
     const bool sees = warp.Sees(first);
-    typename Warp::Scores scores;
-    const auto& keys = loader.template Next<PrefillTensor::kKeys>(first);
-    if (sees) warp.Score(keys, first, scores);
-    const auto& values = loader.template Next<PrefillTensor::kValues>(first);
-    if (sees) warp.AddValues(values, scores);
+    typename Warp::Weights weights;
+    const auto& keys = loader.Keys(first);
+    if (sees) warp.Score(keys, first, weights);
+    const auto& values = loader.Values(first);
+    if (sees) warp.AddValues(values, weights);
   }
-  gpu::WaitCopies<0>();
   warp.StoreOutput();
 }
 
@@ -54,20 +54,7 @@ cudaError_t LaunchPagedPrefill(const PagedPrefillParams& params, cudaStream_t st
     return cudaErrorInvalidValue;
   }
   if (params.num_tiles == 0) return cudaSuccess;
-  switch (cache.head_dim) {
-    case 64:
-      return LaunchFor<64>(params, stream);
-    case 80:
-      return LaunchFor<80>(params, stream);
-    case 96:
-      return LaunchFor<96>(params, stream);
-    case 128:
-      return LaunchFor<128>(params, stream);
-    case 256:
-      return LaunchFor<256>(params, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  return WithHeadDim(cache.head_dim, [&](auto head_dim) { return LaunchFor<head_dim()>(params, stream); });
 }
 
 }  // namespace berth::cuda

@@ -18,6 +18,8 @@ __global__ void Shuffles(const int* values, int* results) {
   own[4] = static_cast<int>(__shfl_xor_sync(kAllLanes, 1.5 * value, 16) * 2);
 }
 
+__global__ void LaneIds(int* results) { results[threadIdx.x] = gpu::LaneId(); }
+
 __global__ void Votes(const int* values, int threshold, unsigned* results) {
   const unsigned lane = threadIdx.x;
   if (lane % 2 == 0) return;
@@ -234,6 +236,10 @@ cudaError_t LaunchLoad(int count, const std::uint16_t* rows, std::uint32_t* regi
 
 cudaError_t LaunchShuffles(const int* values, int* results) {
   return gpu::Launch(Shuffles, dim3(1), dim3(32), 0, nullptr, values, results);
+}
+
+cudaError_t LaunchLaneIds(unsigned threads, int* results) {
+  return gpu::Launch(LaneIds, dim3(1), dim3(threads), 0, nullptr, results);
 }
 
 cudaError_t LaunchVotes(const int* values, int threshold, unsigned* results) {

@@ -13,6 +13,9 @@ namespace berth::conformance {
 inline constexpr int kShuffles = 5;
 cudaError_t LaunchShuffles(const int* values, int* results);
 
+// Each of so many threads writes its place in its warp.
+cudaError_t LaunchLaneIds(unsigned threads, int* results);
+
 // Lanes of an odd number take part. Each writes ballot, any and all of "value > threshold".
 inline constexpr int kVotes = 3;
 cudaError_t LaunchVotes(const int* values, int threshold, unsigned* results);

@@ -46,6 +46,14 @@ TEST_F(Conformance, ShufflesTakeTheValueOfTheNamedLane) {
   }
 }
 
+TEST_F(Conformance, ALaneIsAPlaceInItsWarp) {
+  constexpr std::size_t kThreads = 72;
+  const DeviceArray<int> out(kThreads);
+  ASSERT_EQ(LaunchLaneIds(kThreads, out.data()), cudaSuccess);
+  const std::vector<int> results = out.Read();
+  for (std::size_t thread = 0; thread < kThreads; ++thread) EXPECT_EQ(results[thread], static_cast<int>(thread % 32));
+}
+
 TEST_F(Conformance, VotesCountTheLanesOfTheMask) {
   const std::vector<int> values = LaneValues();
   for (const int threshold : {-100000, 0, 100000}) {

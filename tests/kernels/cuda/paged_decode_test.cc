@@ -9,6 +9,7 @@
 
 #include "emulation/device_array.h"
 #include "kernels/cuda/bf16_data.h"
+#include "kernels/cuda/head_dims.h"
 #include "kernels/cuda/paged_cache.h"
 
 namespace berth::cuda {
@@ -71,7 +72,10 @@ class PagedData {
 
 class PagedDecode : public ::testing::TestWithParam<Shape> {
  protected:
-  void SetUp() override { BERTH_REQUIRE_DEVICE(); }
+  void SetUp() override {
+    BERTH_REQUIRE_DEVICE();
+    if (!IsTunedHeadDim(GetParam().cache.head_dim)) GTEST_SKIP() << "not built for the head dimension";
+  }
   float Scale() const { return 1.0f / std::sqrt(static_cast<float>(GetParam().cache.head_dim)); }
 };
 
@@ -109,10 +113,13 @@ TEST(PagedDecodeLimits, AreRefusedBeforeTheLaunch) {
   good.num_chunks = 1;
   EXPECT_EQ(LaunchPagedDecode(good, nullptr), cudaSuccess) << "no sequence, no work";
   good.num_sequences = 1;
+  for (int head_dim = 8; head_dim <= 512; head_dim += 8) {
+    if (IsTunedHeadDim(head_dim)) continue;
+    PagedDecodeParams other = good;
+    other.cache.head_dim = head_dim;
+    EXPECT_EQ(LaunchPagedDecode(other, nullptr), cudaErrorInvalidValue) << head_dim;
+  }
   PagedDecodeParams bad = good;
-  bad.cache.head_dim = 72;
-  EXPECT_EQ(LaunchPagedDecode(bad, nullptr), cudaErrorInvalidValue);
-  bad = good;
   bad.num_q_heads = 5;
   EXPECT_EQ(LaunchPagedDecode(bad, nullptr), cudaErrorInvalidValue);
   bad = good;

@@ -9,6 +9,7 @@
 
 #include "emulation/device_array.h"
 #include "kernels/cuda/bf16_data.h"
+#include "kernels/cuda/head_dims.h"
 #include "kernels/cuda/paged_cache.h"
 
 namespace berth::cuda {
@@ -33,7 +34,10 @@ struct Chunk {
 
 class PagedPrefill : public ::testing::TestWithParam<Shape> {
  protected:
-  void SetUp() override { BERTH_REQUIRE_DEVICE(); }
+  void SetUp() override {
+    BERTH_REQUIRE_DEVICE();
+    if (!IsTunedHeadDim(GetParam().cache.head_dim)) GTEST_SKIP() << "not built for the head dimension";
+  }
 
   float Scale() const { return 1.0f / std::sqrt(static_cast<float>(shape_.cache.head_dim)); }
   std::size_t TokenSize() const { return Size(shape_.num_q_heads) * Size(shape_.cache.head_dim); }
@@ -141,10 +145,13 @@ TEST(PagedPrefillLimits, AreRefusedBeforeTheLaunch) {
   good.scale = 1.0f;
   EXPECT_EQ(LaunchPagedPrefill(good, nullptr), cudaSuccess) << "no tile, no work";
   good.num_tiles = 1;
+  for (int head_dim = 8; head_dim <= 512; head_dim += 8) {
+    if (IsTunedHeadDim(head_dim)) continue;
+    PagedPrefillParams other = good;
+    other.cache.head_dim = head_dim;
+    EXPECT_EQ(LaunchPagedPrefill(other, nullptr), cudaErrorInvalidValue) << head_dim;
+  }
   PagedPrefillParams bad = good;
-  bad.cache.head_dim = 72;
-  EXPECT_EQ(LaunchPagedPrefill(bad, nullptr), cudaErrorInvalidValue);
-  bad = good;
   bad.num_q_heads = 5;
   EXPECT_EQ(LaunchPagedPrefill(bad, nullptr), cudaErrorInvalidValue);
   bad = good;
