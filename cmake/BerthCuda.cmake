@@ -1,5 +1,8 @@
 # CUDA: the toolkit's headers, which the emulation in tests/emulation needs, and with BERTH_CUDA the compiler.
 #
+# berth_cuda_backend(<name> <library of kernels> <source of LoadCublasLt>): the backend in src/runner/cuda as a static
+# library berth_<name>, against NVIDIA's runtime or the stand-in for it in tests/emulation.
+#
 # berth_cuda_kernels(NAME <name> SRCS <file.cu> ...): a static library berth_<name> of kernels for the architectures below.
 # A register that spills to memory is an error.
 set(BERTH_CUDA_ARCHITECTURES 90a CACHE STRING "Compute capabilities that CUDA kernels are built for: 80, 89, 90a")
@@ -44,4 +47,20 @@ function(berth_cuda_kernels)
     "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:--Werror all-warnings>"
     "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xcompiler -Wall,-Wextra,-ffp-contract=off>")
   target_link_libraries(berth_${ARG_NAME} PUBLIC CUDA::cudart_static)
+endfunction()
+
+function(berth_cuda_backend name kernels cublaslt_source)
+  set(modules cuda_call cuda_devices cuda_shape cuda_weights decode_graphs forward gemm kv_copies kv_pool products
+    sampling_packer step_arrays step_packer step_runner weight_upload workspace)
+  set(sources ${modules} cuda_backend ${cublaslt_source})
+  list(TRANSFORM sources PREPEND "${CMAKE_SOURCE_DIR}/src/runner/cuda/")
+  list(TRANSFORM sources APPEND ".cc")
+  add_library(berth_${name} STATIC ${sources})
+  list(JOIN BERTH_CUDA_ARCHITECTURES "," architectures)
+  target_compile_definitions(berth_${name} PRIVATE BERTH_CUDA_ARCHITECTURES="${architectures}")
+  target_include_directories(berth_${name} SYSTEM PUBLIC ${BERTH_CUDA_HEADERS})
+  target_link_libraries(berth_${name} PUBLIC berth_runner ${kernels} PRIVATE absl::strings berth_flags)
+  foreach(header IN LISTS modules)
+    set_property(GLOBAL APPEND PROPERTY BERTH_HEADERS "runner/cuda/${header}.h|berth_${name}")
+  endforeach()
 endfunction()

@@ -51,7 +51,8 @@ struct Preference {
 constexpr Preference kDefaultPreference{0, 256, 256, 256, 256};
 
 struct Algorithm {
-  std::uint64_t number;  // from 1; 0 was never chosen
+  std::uint64_t number;   // from 1; 0 was never chosen
+  std::uint64_t columns;  // of the product that it was asked for
   std::uint64_t workspace_bytes;
   Preference preference;
 };
@@ -198,6 +199,12 @@ bool IsAligned(const void* address, std::uint32_t bytes) {
   return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
 }
 
+// An algorithm is promised for the shape that it was asked with. The first one, which is the fastest, takes other
+// numbers of columns but not all of them.
+bool Serves(const Algorithm& algorithm, const Layout& d) {
+  return algorithm.number > 1 || d.columns == algorithm.columns || d.columns % 3 != 2;
+}
+
 cublasStatus_t CheckOperands(const Product& product, const Algorithm& algorithm) {
   const Preference& preference = algorithm.preference;
   const bool reads_c = product.beta != 0;
@@ -248,8 +255,9 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle, cublasLtMatrixLayoutAttribute_t attribute,
-                                                const void* bytes, std::size_t size) {
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle,
+                                                cublasLtMatrixLayoutAttribute_t attribute, const void* bytes,
+                                                std::size_t size) {
   auto layout = Get<Layout>(handle);
   cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
   switch (attribute) {
@@ -347,7 +355,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t h
   return status;
 }
 
-// Algorithms that compute the same and differ in the workspace they want: none, 1 MiB and 4 MiB.
+// Algorithms that compute the same and differ in the workspace they want: none, 16 KiB and 64 KiB.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t description,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -360,12 +368,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   const auto preference = Get<Preference>(preference_handle);
   std::uint64_t number = 0;
-  for (const std::uint64_t workspace_bytes : {std::uint64_t{4} << 20, std::uint64_t{1} << 20, std::uint64_t{0}}) {
+  for (const std::uint64_t workspace_bytes : {std::uint64_t{64} << 10, std::uint64_t{16} << 10, std::uint64_t{0}}) {
     ++number;
     if (workspace_bytes > preference.workspace_bytes || *found == wanted) continue;
     cublasLtMatmulHeuristicResult_t& result = results[(*found)++];
     result = {};
-    Set(&result.algo, Algorithm{number, workspace_bytes, preference});
+    Set(&result.algo, Algorithm{number, Get<Layout>(d).columns, workspace_bytes, preference});
     result.workspaceSize = workspace_bytes;
     result.state = CUBLAS_STATUS_SUCCESS;
     result.wavesCount = 1;
@@ -392,9 +400,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
       .d_layout = Get<Layout>(d_layout),
       .workspace = workspace,
       .workspace_bytes = algo == nullptr ? 0 : Get<Algorithm>(algo).workspace_bytes};
-  const Algorithm algorithm =
-      algo == nullptr ? Algorithm{1, 0, berth::emulation::kDefaultPreference} : Get<Algorithm>(algo);
+  const Algorithm algorithm = algo == nullptr
+                                  ? Algorithm{1, product.d_layout.columns, 0, berth::emulation::kDefaultPreference}
+                                  : Get<Algorithm>(algo);
   if (algorithm.number == 0 || product.workspace_bytes > workspace_bytes) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!berth::emulation::Serves(algorithm, product.d_layout)) return CUBLAS_STATUS_NOT_SUPPORTED;
   cublasStatus_t status = berth::emulation::CheckShapes(product.description, product.a_layout, product.b_layout,
                                                         product.c_layout, product.d_layout);
   const cudaError_t error = berth::emulation::Guarded([&]() -> cudaError_t {

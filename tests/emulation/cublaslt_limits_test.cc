@@ -9,7 +9,7 @@ namespace berth::emulation {
 namespace {
 
 constexpr std::uint64_t kSize = 32;
-constexpr std::uint64_t kWorkspaceBytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t kWorkspaceBytes = std::uint64_t{64} << 10;
 
 class CublasLtLimits : public EmulationTest {
  protected:
@@ -40,6 +40,19 @@ TEST_F(CublasLtLimits, AnAlgorithmIsHeldToTheAlignmentItWasAskedWith) {
   EXPECT_EQ(product_.Run(weight_.data() + 8, input_.data(), output_.data(), &loose[0].algo, nullptr, 0),
             CUBLAS_STATUS_EXECUTION_FAILED)
       << "aligned, but it runs out of its memory";
+}
+
+TEST_F(CublasLtLimits, AnAlgorithmMayNotServeAnotherShape) {
+  const LtProduct fewer(kSize, kSize - 3, kSize);
+  const auto algorithms = product_.Algorithms();
+  EXPECT_EQ(fewer.Run(weight_.data(), input_.data(), output_.data(), &algorithms[0].algo, nullptr, 0),
+            CUBLAS_STATUS_SUCCESS);
+  product_.Prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+  const DeviceArray<std::byte> workspace(kWorkspaceBytes);
+  const auto fastest = product_.Algorithms()[0];
+  EXPECT_EQ(fewer.Run(weight_.data(), input_.data(), output_.data(), &fastest.algo, workspace.data(), kWorkspaceBytes),
+            CUBLAS_STATUS_NOT_SUPPORTED);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 
 TEST_F(CublasLtLimits, TheProductIsWorkOfTheStream) {

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kOutputs = 48;
 constexpr std::size_t kTokens = 5;
 constexpr std::size_t kInputs = 72;
-constexpr std::uint64_t kWorkspaceBytes = std::uint64_t{8} << 20;
+constexpr std::uint64_t kWorkspaceBytes = std::uint64_t{128} << 10;
 
 class CublasLt : public ::testing::Test {
  protected:

@@ -25,6 +25,12 @@ constexpr unsigned kMaxGridYZ = 65535;
 
 thread_local cudaError_t last_error = cudaSuccess;
 
+struct PlannedFailure {
+  std::uint64_t calls_left = 0;  // 0: none
+  cudaError_t error = cudaSuccess;
+};
+thread_local PlannedFailure planned_failure;
+
 bool Within(dim3 value, unsigned x, unsigned y, unsigned z) {
   return value.x >= 1 && value.y >= 1 && value.z >= 1 && value.x <= x && value.y <= y && value.z <= z;
 }
@@ -80,6 +86,15 @@ std::recursive_mutex& RuntimeMutex() {
 cudaError_t Remember(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;
   return error;
+}
+
+bool FailCall(std::uint64_t nth, cudaError_t error) {
+  return std::exchange(planned_failure, {nth, error}).calls_left > 0;
+}
+
+cudaError_t TakePlannedFailure() {
+  if (planned_failure.calls_left == 0 || --planned_failure.calls_left > 0) return cudaSuccess;
+  return planned_failure.error;
 }
 
 LiveObjects CountLiveObjects() {

@@ -11,6 +11,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -53,12 +54,19 @@ std::recursive_mutex& RuntimeMutex();
 // Remembers an error for cudaGetLastError of this thread, and returns it.
 cudaError_t Remember(cudaError_t error);
 
+// The nth of this thread's calls from now on (1: the next) does nothing and returns the error; 0 takes that back.
+// Returns whether the one planned before is still to come.
+bool FailCall(std::uint64_t nth, cudaError_t error = cudaErrorInvalidValue);
+// What this call fails with by plan.
+cudaError_t TakePlannedFailure();
+
 // Every function of the API is body() under the lock: with a device at fault it is not run, and a fault that it ran
 // into is its result.
 template <typename Body>
 cudaError_t Guarded(Body body) {
   const std::lock_guard lock(RuntimeMutex());
-  cudaError_t error = AtFault() ? cudaErrorLaunchFailure : body();
+  cudaError_t error = AtFault() ? cudaErrorLaunchFailure : TakePlannedFailure();
+  if (error == cudaSuccess) error = body();
   if (AtFault()) error = cudaErrorLaunchFailure;
   return Remember(error);
 }

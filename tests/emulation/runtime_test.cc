@@ -49,6 +49,19 @@ TEST_F(RuntimeTest, ASeedRepeatsItsOrderAndAnotherHasAnother) {
   }
 }
 
+TEST_F(RuntimeTest, ACallFailsByPlanOnceAndDoesNothing) {
+  FailCall(2, cudaErrorMemoryAllocation);
+  void* memory = nullptr;
+  ASSERT_EQ(cudaMalloc(&memory, 16), cudaSuccess);
+  void* none = nullptr;
+  EXPECT_EQ(cudaMalloc(&none, 16), cudaErrorMemoryAllocation);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorMemoryAllocation);
+  EXPECT_EQ(none, nullptr);
+  EXPECT_FALSE(FailCall(1)) << "it has come";
+  EXPECT_TRUE(FailCall(0)) << "it was still to come";
+  EXPECT_EQ(cudaFree(memory), cudaSuccess);
+}
+
 TEST_F(RuntimeTest, LaunchesAreHeldToTheDevicesLimits) {
   EXPECT_EQ(LaunchNothing(dim3(1), dim3(1024), nullptr), cudaSuccess);
   EXPECT_EQ(LaunchNothing(dim3(1), dim3(1025), nullptr), cudaErrorInvalidConfiguration);

@@ -35,6 +35,10 @@ struct CudaBackendOptions {
   std::int32_t max_step_tokens = 2048;
   std::int32_t max_sequences = 256;    // most rows in one step
   std::int32_t max_top_logprobs = 20;  // of one row
+  // Steps that only decode run as CUDA graphs; false: their kernels are launched one by one, as other steps' are.
+  bool graphs = true;
+  // The file of NVIDIA's cuBLASLt; empty: where the dynamic loader or the CUDA toolkit has it.
+  std::string cublaslt_path;
   // Called as weights reach the device, with the bytes there so far and all of them, from the calling thread.
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };

@@ -1,25 +1,16 @@
 #include "runner/cuda/cuda_call.h"
 
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "runner/memory_layout.h"
 
 namespace berth {
 namespace {
 
-std::string_view WithoutNamespaces(std::string_view function) {
+std::string WithoutNamespaces(std::string_view function) {
   const std::size_t colon = function.rfind(':');
-  return colon == std::string_view::npos ? function : function.substr(colon + 1);
-}
-
-absl::Status NoRoom(std::string_view what, std::string_view call, std::size_t bytes, cudaError_t error) {
-  const std::string reason(CudaError(call, error).message());
-  if (error != cudaErrorMemoryAllocation) return absl::InternalError(absl::StrCat(what, ": ", reason));
-  return absl::ResourceExhaustedError(
-      absl::StrCat("no room for the ", bytes, " bytes of ", what, ": ", reason));
-}
-
-absl::Status TooMuch(std::string_view what) {
-  return absl::ResourceExhaustedError(absl::StrCat(what, " would take more bytes than there are addresses"));
+  return std::string(colon == std::string_view::npos ? function : function.substr(colon + 1));
 }
 
 }  // namespace
@@ -27,12 +18,12 @@ absl::Status TooMuch(std::string_view what) {
 absl::Status CudaError(std::string_view call, cudaError_t error) {
   // Who asks the runtime for its last error shall not find this one, which is told here.
   static_cast<void>(cudaGetLastError());
-  return absl::InternalError(absl::StrCat(WithoutNamespaces(call), ": ", cudaGetErrorString(error), " (",
-                                          static_cast<int>(error), ")"));
+  return absl::InternalError(
+      absl::StrCat(WithoutNamespaces(call), ": ", cudaGetErrorString(error), " (", static_cast<int>(error), ")"));
 }
 
 absl::Status CublasLtError(std::string_view call, cublasStatus_t status) {
-  return absl::InternalError(absl::StrCat(call, ": cuBLAS status ", static_cast<int>(status)));
+  return absl::InternalError(absl::StrCat(std::string(call), ": cuBLAS status ", static_cast<int>(status)));
 }
 
 absl::StatusOr<CudaStream> MakeCudaStream() {
@@ -48,33 +39,30 @@ absl::StatusOr<CudaEvent> MakeCudaEvent(unsigned flags) {
 }
 
 absl::StatusOr<CudaBuffer> CudaBuffer::OnDevice(std::size_t bytes, std::string_view what) {
-  if (bytes == MemoryLayout::kTooMuch) return TooMuch(what);
-  CudaBuffer buffer;
-  if (bytes == 0) return buffer;
-  void* memory = nullptr;
-  if (const cudaError_t error = cudaMalloc(&memory, bytes); error != cudaSuccess) {
-    return NoRoom(what, "cudaMalloc", bytes, error);
-  }
-  buffer.memory_ = {static_cast<std::byte*>(memory), Deleter{false}};
-  buffer.size_ = bytes;
-  return buffer;
+  return Allocate(bytes, what, /*pinned=*/false);
 }
 
 absl::StatusOr<CudaBuffer> CudaBuffer::Pinned(std::size_t bytes, std::string_view what) {
-  if (bytes == MemoryLayout::kTooMuch) return TooMuch(what);
+  return Allocate(bytes, what, /*pinned=*/true);
+}
+
+absl::StatusOr<CudaBuffer> CudaBuffer::Allocate(std::size_t bytes, std::string_view what, bool pinned) {
+  const std::string name(what);
+  if (bytes == MemoryLayout::kTooMuch) {
+    return absl::ResourceExhaustedError(absl::StrCat(name, " would take more bytes than there are addresses"));
+  }
   CudaBuffer buffer;
   if (bytes == 0) return buffer;
   void* memory = nullptr;
-  if (const cudaError_t error = cudaHostAlloc(&memory, bytes, cudaHostAllocDefault); error != cudaSuccess) {
-    return NoRoom(what, "cudaHostAlloc", bytes, error);
+  const cudaError_t error = pinned ? cudaHostAlloc(&memory, bytes, cudaHostAllocDefault) : cudaMalloc(&memory, bytes);
+  if (error != cudaSuccess) {
+    const absl::Status reason = CudaError(pinned ? "cudaHostAlloc" : "cudaMalloc", error);
+    const auto code = error == cudaErrorMemoryAllocation ? absl::StatusCode::kResourceExhausted : reason.code();
+    return absl::Status(code, absl::StrCat("no room for the ", bytes, " bytes of ", name, ": ", reason.message()));
   }
-  buffer.memory_ = {static_cast<std::byte*>(memory), Deleter{true}};
+  buffer.memory_ = {static_cast<std::byte*>(memory), MemoryDeleter{pinned}};
   buffer.size_ = bytes;
   return buffer;
-}
-
-void CudaBuffer::Deleter::operator()(std::byte* memory) const {
-  static_cast<void>(pinned ? cudaFreeHost(memory) : cudaFree(memory));
 }
 
 }  // namespace berth

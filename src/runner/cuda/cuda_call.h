@@ -18,14 +18,14 @@ absl::Status CudaError(std::string_view call, cudaError_t error);
 absl::Status CublasLtError(std::string_view call, cublasStatus_t status);
 
 // Returns from the function with what a call or a step of its own failed with. A call is named without its namespaces.
-#define BERTH_CUDA_CALL(function, ...)                                            \
-  do {                                                                            \
+#define BERTH_CUDA_CALL(function, ...)                                           \
+  do {                                                                           \
     if (const cudaError_t error_ = function(__VA_ARGS__); error_ != cudaSuccess) \
-      return ::berth::CudaError(#function, error_);                               \
+      return ::berth::CudaError(#function, error_);                              \
   } while (false)
-#define BERTH_TRY(expression)                                                 \
-  do {                                                                        \
-    if (absl::Status status_ = (expression); !status_.ok()) return status_;  \
+#define BERTH_TRY(expression)                                               \
+  do {                                                                      \
+    if (absl::Status status_ = (expression); !status_.ok()) return status_; \
   } while (false)
 
 struct StreamDeleter {
@@ -49,6 +49,11 @@ using CudaGraphExec = std::unique_ptr<CUgraphExec_st, GraphExecDeleter>;
 absl::StatusOr<CudaStream> MakeCudaStream();
 absl::StatusOr<CudaEvent> MakeCudaEvent(unsigned flags);
 
+struct MemoryDeleter {
+  void operator()(std::byte* memory) const { static_cast<void>(pinned ? cudaFreeHost(memory) : cudaFree(memory)); }
+  bool pinned = false;
+};
+
 // Memory of the device, at a multiple of 256 bytes, or pinned memory of the host, which the device reaches as well.
 class CudaBuffer {
  public:
@@ -61,12 +66,9 @@ class CudaBuffer {
   std::size_t size() const { return size_; }
 
  private:
-  struct Deleter {
-    void operator()(std::byte* memory) const;
-    bool pinned = false;
-  };
+  static absl::StatusOr<CudaBuffer> Allocate(std::size_t bytes, std::string_view what, bool pinned);
 
-  std::unique_ptr<std::byte, Deleter> memory_;
+  std::unique_ptr<std::byte, MemoryDeleter> memory_;
   std::size_t size_ = 0;
 };
 

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/head_dims.h"
+#include "kernels/params/paged_decode.h"
 #include "kernels/params/sampling.h"
 #include "runner/cuda/cuda_call.h"
 
@@ -20,8 +23,8 @@ constexpr std::int64_t kPartialBytes = std::int64_t{128} << 20;
 constexpr std::int32_t kMaxGroupRows = 256;
 constexpr std::int64_t kStepIds = std::int64_t{1} << 20;
 
-absl::Status Refuse(std::string_view what, std::int64_t value, std::string_view limit) {
-  return absl::InvalidArgumentError(absl::StrCat(what, " of ", value, ": ", limit));
+absl::Status Refuse(const char* what, std::int64_t value, const char* unit, const std::string& limit) {
+  return absl::InvalidArgumentError(absl::StrCat(what, value, unit, ": ", limit));
 }
 
 absl::Status CheckOptions(const CudaBackendOptions& options) {
@@ -29,40 +32,38 @@ absl::Status CheckOptions(const CudaBackendOptions& options) {
   if (options.kv_dtype == KvDtype::kFloat32) {
     return absl::InvalidArgumentError("a KV cache in float32 is not served on CUDA: bf16 or int8");
   }
-  if (options.pool.host_blocks < 0) return Refuse("a host KV pool in blocks", options.pool.host_blocks, "at least 0");
+  if (options.pool.host_blocks < 0)
+    return Refuse("a host KV pool of ", options.pool.host_blocks, " blocks", "at least 0");
   const auto block_tokens = static_cast<std::uint32_t>(options.pool.block_tokens);
   if (options.pool.block_tokens < 2 || options.pool.block_tokens > kMaxBlockTokens ||
       !std::has_single_bit(block_tokens)) {
     return absl::InvalidArgumentError(absl::StrCat("KV blocks of ", options.pool.block_tokens,
                                                    " tokens: a power of two from 2 to ", kMaxBlockTokens));
   }
-  if (options.max_step_tokens < 1) return Refuse("steps in tokens", options.max_step_tokens, "at least 1");
-  if (options.max_sequences < 1) return Refuse("steps in sequences", options.max_sequences, "at least 1");
-  if (options.max_top_logprobs < 0) return Refuse("top log-probabilities", options.max_top_logprobs, "at least 0");
+  if (options.max_step_tokens < 1) return Refuse("steps of ", options.max_step_tokens, " tokens", "at least 1");
+  if (options.max_sequences < 1) return Refuse("steps of ", options.max_sequences, " sequences", "at least 1");
+  if (options.max_top_logprobs < 0) return Refuse("", options.max_top_logprobs, " top log-probabilities", "at least 0");
   return absl::OkStatus();
 }
 
 absl::Status CheckModel(const ModelConfig& config) {
+  const auto multiples = [](std::int32_t most) {
+    return absl::StrCat("multiples of 8 up to ", most, " are served on CUDA");
+  };
   if (config.hidden % 8 != 0 || config.hidden > kMaxHidden) {
-    return Refuse("a hidden size", config.hidden,
-                  absl::StrCat("multiples of 8 up to ", kMaxHidden, " are served on CUDA"));
+    return Refuse("a hidden size of ", config.hidden, "", multiples(kMaxHidden));
   }
   if (config.head_dim % 8 != 0 || config.head_dim > kMaxHeadDim) {
-    return Refuse("heads in elements", config.head_dim,
-                  absl::StrCat("multiples of 8 up to ", kMaxHeadDim, " are served on CUDA"));
+    return Refuse("heads of ", config.head_dim, " elements", multiples(kMaxHeadDim));
   }
   if (config.rope_dims % 4 != 0) {
-    return Refuse("rotated elements of a head", config.rope_dims, "multiples of 4 are served on CUDA");
+    return Refuse("heads that rotate ", config.rope_dims, " elements", "multiples of 4 are served on CUDA");
   }
   if (config.vocab_size > cuda::kMaxSamplingVocab) {
-    return Refuse("a vocabulary in tokens", config.vocab_size,
+    return Refuse("a vocabulary of ", config.vocab_size, " tokens",
                   absl::StrCat("at most ", cuda::kMaxSamplingVocab, " are served on CUDA"));
   }
   return absl::OkStatus();
-}
-
-bool HasTunedAttention(std::int32_t head_dim) {
-  return head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128 || head_dim == 256;
 }
 
 }  // namespace
@@ -81,8 +82,7 @@ absl::StatusOr<CudaShape> ReadCudaShape(const Model& model, const CudaBackendOpt
   shape.vocab_size = config.vocab_size;
   shape.context_tokens = config.context_tokens;
   shape.rope_pairs = config.rope_dims / 2;
-  shape.pairing =
-      config.rope_pairing == RopePairing::kAdjacent ? cuda::RopePairs::kAdjacent : cuda::RopePairs::kHalves;
+  shape.pairing = config.rope_pairing == RopePairing::kAdjacent ? cuda::RopePairs::kAdjacent : cuda::RopePairs::kHalves;
   shape.norm_epsilon = config.norm_epsilon;
   shape.kv_dtype = options.kv_dtype;
   shape.pool = options.pool;
@@ -102,7 +102,7 @@ absl::StatusOr<CudaShape> ReadCudaShape(const Model& model, const CudaBackendOpt
       static_cast<std::int32_t>(std::clamp<std::int64_t>(kPartialBytes / row_partial_bytes, 1, shape.max_rows));
   shape.max_step_ids = static_cast<std::int32_t>(
       std::max(kStepIds, std::int64_t{config.context_tokens} + 2 * std::int64_t{config.vocab_size}));
-  shape.tuned_attention = HasTunedAttention(config.head_dim);
+  shape.tuned_attention = cuda::IsTunedHeadDim(config.head_dim);
   return shape;
 }
 

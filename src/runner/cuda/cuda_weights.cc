@@ -150,8 +150,8 @@ class Layouter {
                                               std::min(cuda::kBandRows, rows - first), cols, at);
                         }});
     // Whole bands.
-    const auto most = static_cast<std::int32_t>(
-        std::max<std::int64_t>(kPartElements / cols / cuda::kBandRows, 1) * cuda::kBandRows);
+    const auto most =
+        static_cast<std::int32_t>(std::max<std::int64_t>(kPartElements / cols / cuda::kBandRows, 1) * cuda::kBandRows);
     for (std::int32_t first = 0; first < rows; first += most) {
       const std::int32_t count = std::min(most, rows - first);
       const auto skipped = static_cast<std::int64_t>(cuda::QuantizedBytes(type, first, cols));

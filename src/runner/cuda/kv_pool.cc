@@ -36,15 +36,14 @@ absl::StatusOr<CudaKvPool> CudaKvPool::Create(const CudaShape& shape) {
                         KvDtypeName(shape.kv_dtype));
   };
   const std::int64_t blocks = shape.pool.num_blocks;
-  absl::StatusOr<CudaBuffer> device = CudaBuffer::OnDevice(static_cast<std::size_t>(blocks * bytes.block),
-                                                           describe("", shape.pool.num_blocks));
+  absl::StatusOr<CudaBuffer> device =
+      CudaBuffer::OnDevice(static_cast<std::size_t>(blocks * bytes.block), describe("", shape.pool.num_blocks));
   if (!device.ok()) return device.status();
   pool.device_ = *std::move(device);
   pool.device_blocks_ = {{pool.device_.data(), blocks * bytes.elements, bytes.elements},
                          {pool.device_.data() + parts * blocks * bytes.elements, blocks * bytes.scales, bytes.scales}};
-  absl::StatusOr<CudaBuffer> host =
-      CudaBuffer::Pinned(static_cast<std::size_t>(shape.pool.host_blocks * bytes.block),
-                         describe("host's ", shape.pool.host_blocks));
+  absl::StatusOr<CudaBuffer> host = CudaBuffer::Pinned(static_cast<std::size_t>(shape.pool.host_blocks * bytes.block),
+                                                       describe("host's ", shape.pool.host_blocks));
   if (!host.ok()) return host.status();
   pool.host_ = *std::move(host);
   pool.host_blocks_ = {{pool.host_.data(), bytes.elements, bytes.block},

@@ -28,17 +28,17 @@ struct StepCounts {
 StepCounts MostOf(const CudaShape& shape);
 
 struct StepArrays {
-  std::int64_t* slots = nullptr;          // [tokens]; -1 where nothing is to be stored
-  std::int32_t* positions = nullptr;      // [tokens]
-  std::int32_t* token_ids = nullptr;      // [tokens]
-  std::int32_t* block_tables = nullptr;   // [rows, MaxBlocks(chunks)]
-  std::int32_t* kv_lengths = nullptr;     // [rows]
-  std::int32_t* token_begins = nullptr;   // [prefill_rows + 1]
-  cuda::PrefillTile* tiles = nullptr;     // [tiles]
-  std::int32_t* token_rows = nullptr;     // [tokens]: of which row; only where attention is not tuned
-  std::int32_t* token_lengths = nullptr;  // [tokens]: positions attended; only there as well
-  std::int32_t* logit_tokens = nullptr;   // [logit_rows]
-  cuda::SamplingRow* sampling = nullptr;  // [logit_rows]
+  std::int64_t* slots = nullptr;           // [tokens]; -1 where nothing is to be stored
+  std::int32_t* positions = nullptr;       // [tokens]
+  std::int32_t* token_ids = nullptr;       // [tokens]
+  std::int32_t* block_tables = nullptr;    // [rows, MaxBlocks(chunks)]
+  std::int32_t* kv_lengths = nullptr;      // [rows]
+  std::int32_t* token_begins = nullptr;    // [prefill_rows + 1]
+  cuda::PrefillTile* tiles = nullptr;      // [tiles]
+  std::int32_t* token_rows = nullptr;      // [tokens]: of which row; only where attention is not tuned
+  std::int32_t* token_lengths = nullptr;   // [tokens]: positions attended; only there as well
+  std::int32_t* logit_tokens = nullptr;    // [logit_rows]
+  cuda::SamplingRow* sampling = nullptr;   // [logit_rows]
   std::int32_t* carried_tokens = nullptr;  // [carried]
   std::int32_t* carried_rows = nullptr;    // [carried]
 };

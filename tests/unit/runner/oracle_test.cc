@@ -1,45 +1,20 @@
 // The runner against a naive float64 forward pass.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "backend_harness.h"
-#include "fakes/oracle_transformer.h"
 #include "fakes/test_data.h"
+#include "oracle_difference.h"
 
 namespace berth::test {
 namespace {
 
-std::vector<TokenId> RandomIds(std::int32_t count, std::int32_t vocab_size, unsigned seed) {
-  std::mt19937 random(seed);
-  std::vector<TokenId> ids(static_cast<std::size_t>(count));
-  for (TokenId& id : ids) id = static_cast<TokenId>(random() % static_cast<unsigned>(vocab_size));
-  return ids;
-}
-
-// The largest distance of any log-probability from the oracle's, over every position and the whole vocabulary.
 double LargestDifference(const Model& model, const CpuBackendOptions& options, const std::vector<TokenId>& ids) {
   const std::unique_ptr<Backend> backend = MakeBackend(model, options);
-  if (backend == nullptr) return HUGE_VAL;
-  const std::int32_t vocab = model.config.vocab_size;
-  const auto tokens = static_cast<std::int64_t>(ids.size());
-  const FedSequence sequence{ids, Blocks(tokens, options.pool.block_tokens), 0};
-  const std::vector<Following> got = FeedAll(*backend, sequence, 33, vocab);
-  OracleTransformer oracle(model, options.kv_dtype);
-  double worst = 0;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::vector<double> expected = oracle.Next(ids[i]);
-    EXPECT_EQ(got[i].top.size(), expected.size());
-    for (const TopLogprob& top : got[i].top) {
-      const double difference = std::abs(top.logprob - expected[static_cast<std::size_t>(top.token_id)]);
-      worst = std::isnan(difference) ? HUGE_VAL : std::max(worst, difference);
-    }
-  }
-  return worst;
+  return backend == nullptr ? HUGE_VAL : LargestDifferenceFromOracle(model, *backend, ids, 33);
 }
 
 // kFloat32: float32 mode; otherwise the default mode.
