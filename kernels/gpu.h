@@ -253,6 +253,18 @@ __device__ __forceinline__ float Exp2(float x) {
 #endif
 }
 
+// (value & mask) | bits by one instruction, which a compiler makes two of where mask and bits are constants ("Logic and
+// Shift Instructions: lop3").
+__device__ __forceinline__ std::uint32_t MaskOr(std::uint32_t value, std::uint32_t mask, std::uint32_t bits) {
+#ifdef __CUDACC__
+  std::uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(value), "r"(mask), "r"(bits));
+  return result;
+#else
+  return (value & mask) | bits;
+#endif
+}
+
 // Two values rounded to bfloat16 in one register, `low` in its lower half.
 __device__ __forceinline__ std::uint32_t PackBf16(float low, float high) {
   return static_cast<std::uint32_t>(__bfloat16_as_ushort(__float2bfloat16_rn(low))) |

@@ -216,6 +216,7 @@ __global__ void Functions(int size, const float* values, float* results) {
   own[4] = pair.x;
   own[5] = pair.y;
   own[6] = __fmul_rn(x, x) - x;
+  own[7] = __uint_as_float(gpu::MaskOr(__float_as_uint(x), 0x007fffff, 0x3f800000));
 }
 
 template <bool kTransposed>

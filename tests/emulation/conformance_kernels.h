@@ -61,7 +61,7 @@ cudaError_t LaunchReverse(int size, const float* values, float* results);
 cudaError_t LaunchSpin(int* result);
 
 // Of each x: 2^x, e^x, x / 3, 1 / √x, the pair (x, -x) packed to bfloat16 and unpacked, and x · x rounded, minus x.
-inline constexpr int kFunctions = 7;
+inline constexpr int kFunctions = 8;
 cudaError_t LaunchFunctions(int size, const float* values, float* results);
 
 }  // namespace berth::conformance

@@ -255,6 +255,8 @@ TEST_F(Conformance, FunctionsAreWithinTheirPublishedErrors) {
     EXPECT_EQ(std::bit_cast<std::uint32_t>(own[4]) & 0xffff, 0u);
     const float square = values[i] * values[i];
     EXPECT_EQ(own[6], square - values[i]);
+    int exponent = 0;
+    EXPECT_EQ(own[7], 2 * std::frexp(values[i], &exponent)) << "1.m of a value's m";
   }
   EXPECT_EQ(results[(values.size() - 1) * kFunctions], 0.0f);
 }
