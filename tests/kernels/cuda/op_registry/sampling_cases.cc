@@ -281,7 +281,7 @@ class SamplingCase : public OpCase {
 
 std::vector<OpEntry> SamplingCases() {
 #ifdef __SANITIZE_THREAD__
-  constexpr int kShare = 5;
+  constexpr int kShare = 10;
 #else
   constexpr int kShare = 1;
 #endif
