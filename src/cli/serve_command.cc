@@ -1,5 +1,4 @@
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <memory>
@@ -222,11 +221,7 @@ Outcome RunUntilStopped(const ServeOptions& options, PolicyFile file, Runtime* r
   }
   const bool ended = DrainServer(WaitForStop(signals, &stop, policy.get()), drain, listeners->grpc.get());
   listeners->admin.reset();
-  if (!ended) {
-    spdlog::critical("the backend is in a step that does not end: exiting without it; what ran is lost");
-    // Threads that never come back hold the engine: nothing can be destroyed.
-    _exit(kExitFault);
-  }
+  if (!ended) ExitInMidStep();
   return {};
 }
 

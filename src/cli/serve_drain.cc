@@ -1,9 +1,13 @@
 #include "cli/serve_drain.h"
 
+#include <unistd.h>
+
 #include <csignal>
 #include <thread>
 
 #include <spdlog/spdlog.h>
+
+#include "cli/outcome.h"
 
 namespace berth::cli {
 namespace {
@@ -45,6 +49,12 @@ bool DrainServer(int cause, const DrainTimes& times, GrpcServer* server) {
   const Duration timeout = times.timeout;
   spdlog::info("newcomers are refused; what runs may take {:.0f} s", ToSeconds(timeout));
   return server->Shutdown(timeout);
+}
+
+void ExitInMidStep() {
+  spdlog::critical("the backend is in a step that does not end: exiting without it; what ran is lost");
+  // Threads that never come back hold the engine: nothing can be destroyed.
+  _exit(kExitFault);
 }
 
 }  // namespace berth::cli

@@ -35,4 +35,7 @@ struct DrainTimes {
 // a step of the backend never ends: then neither server nor engine can be destroyed.
 bool DrainServer(int cause, const DrainTimes& times, GrpcServer* server);
 
+// All that is left then: says so in the log and ends the process with kExitFault, destroying nothing.
+[[noreturn]] void ExitInMidStep();
+
 }  // namespace berth::cli

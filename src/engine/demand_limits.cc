@@ -9,13 +9,21 @@
 namespace berth {
 namespace {
 
+Policy WithoutHolds(Policy policy) {
+  for (ClassPolicy& c : policy.classes) c.stop = ClassStop::kNone;
+  return policy;
+}
+
 std::string Counted(std::int64_t count, const char* unit) { return std::to_string(count) + " " + unit; }
 
 }  // namespace
 
 DemandLimits::DemandLimits(const KvPoolShape& pool, const Policy& policy, std::int32_t vocab_size,
                            std::int32_t max_context_tokens)
-    : empty_server_(pool, policy), vocab_size_(vocab_size), max_context_tokens_(max_context_tokens) {}
+    : policy_(policy),
+      empty_server_(pool, WithoutHolds(policy)),
+      vocab_size_(vocab_size),
+      max_context_tokens_(max_context_tokens) {}
 
 std::variant<KvDemand, Refusal> DemandLimits::EstimateDemand(ClassId service_class, TenantId tenant,
                                                              std::int64_t prompt_tokens, std::int32_t n,

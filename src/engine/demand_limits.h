@@ -19,7 +19,7 @@ class DemandLimits {
   // REQUIRES: the policy is valid for the pool. `vocab_size`: the ids that both the tokenizer and the backend know.
   DemandLimits(const KvPoolShape& pool, const Policy& policy, std::int32_t vocab_size, std::int32_t max_context_tokens);
 
-  const Policy& policy() const { return empty_server_.policy(); }
+  const Policy& policy() const { return policy_; }
 
   // As Engine::EstimateDemand. REQUIRES: the class is one of the policy's, and the tenant.
   std::variant<KvDemand, Refusal> EstimateDemand(ClassId service_class, TenantId tenant, std::int64_t prompt_tokens,
@@ -32,7 +32,8 @@ class DemandLimits {
   std::variant<std::int64_t, Refusal> OutputTokens(ClassId service_class, std::int64_t prompt_tokens,
                                                    const StoppingSpec& stopping) const;
 
-  const Admission empty_server_;  // what it refuses now, no waiting could change
+  const Policy policy_;
+  const Admission empty_server_;  // with no class on hold: what it refuses now, no waiting could change
   const std::int32_t vocab_size_;
   const std::int32_t max_context_tokens_;
 };

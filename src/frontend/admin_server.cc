@@ -71,10 +71,9 @@ class AdminServerImpl final : public AdminServer {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     int port = 0;
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(options_.listen_address, ListenerCredentials(), &port);
+    tls_ = AddListeningPort(options_.listen_address, unix_path_.empty() ? options_.tls : TlsPem(), &port, &builder);
     builder.RegisterService(&service_);
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     // The socket's file must at no moment be open to others: gRPC makes it with what the mask leaves.
     const mode_t mask = ::umask(~kOwnerOnly & 0777);
     server_ = builder.BuildAndStart();
@@ -91,12 +90,6 @@ class AdminServerImpl final : public AdminServer {
   }
 
  private:
-  std::shared_ptr<grpc::ServerCredentials> ListenerCredentials() {
-    if (!unix_path_.empty() || options_.tls.certificate.empty()) return grpc::InsecureServerCredentials();
-    tls_ = std::make_shared<TlsCredentials>(options_.tls);
-    return tls_;
-  }
-
   // Who can open the socket's file is its owner, or root.
   std::optional<Refusal> WhyNot(const grpc::CallbackServerContext& context) const {
     if (!unix_path_.empty()) return std::nullopt;

@@ -58,7 +58,24 @@ std::uint64_t Random64() {
 // Longer than anyone waits, and far from overflowing nanoseconds.
 constexpr std::int64_t kForeverSeconds = 1'000'000'000;
 
+std::string_view NameAskedFor(std::string_view field, const CallHeaders& headers) {
+  return field.empty() ? headers.service_class : field;
+}
+
 }  // namespace
+
+ClassId ClassAskedFor(std::string_view field, const CallHeaders& headers, const Policy& policy) {
+  const std::string_view name = NameAskedFor(field, headers);
+  const auto matches = [&](const ClassPolicy& c) {
+    if (c.removed) return false;
+    if (!name.empty()) return c.name == name;
+    return std::find(c.objectives.begin(), c.objectives.end(), headers.objective) != c.objectives.end();
+  };
+  const auto found = std::find_if(policy.classes.begin(), policy.classes.end(), matches);
+  if (found != policy.classes.end()) return static_cast<ClassId>(found - policy.classes.begin());
+  // An objective that no class names is a gateway's own affair.
+  return name.empty() ? policy.default_class : kNoClass;
+}
 
 Codec::Codec(const RequestLimits& limits, std::string model_name, std::int32_t max_context_tokens,
              const Tokenizer* tokenizer)
@@ -97,19 +114,11 @@ std::variant<GenerateSpec, Refusal> Codec::Decode(v1::GenerateRequest&& request,
   return spec;
 }
 
-// The first that is there: the field, x-berth-class, a gateway's objective, the default. An objective that no class
-// names is a gateway's own affair.
 std::optional<Refusal> Codec::DecodeClass(std::string_view field, const CallContext& context,
                                           GenerateSpec* spec) const {
   const Policy& policy = *context.policy;
-  const std::string_view name = field.empty() ? context.headers.service_class : field;
-  const auto matches = [&](const ClassPolicy& c) {
-    if (c.removed) return false;
-    if (!name.empty()) return c.name == name;
-    return std::find(c.objectives.begin(), c.objectives.end(), context.headers.objective) != c.objectives.end();
-  };
-  const auto found = std::find_if(policy.classes.begin(), policy.classes.end(), matches);
-  if (found == policy.classes.end() && !name.empty()) {
+  spec->service_class = ClassAskedFor(field, context.headers, policy);
+  if (spec->service_class == kNoClass) {
     std::string known;
     for (const ClassPolicy& c : policy.classes) {
       if (!c.removed) absl::StrAppend(&known, known.empty() ? "" : ", ", c.name);
@@ -118,12 +127,11 @@ std::optional<Refusal> Codec::DecodeClass(std::string_view field, const CallCont
     refusal.reason = RefusalReason::kUnknownClass;
     refusal.field = field.empty() ? "x-berth-class" : "service_class";
     // The name is the caller's: bounded before it is repeated.
-    refusal.message = absl::StrCat(refusal.field, " '", std::string(CutAtCharacter(name, 128)),
-                                   "' is not known here: leave it empty or use one of ", known);
+    refusal.message =
+        absl::StrCat(refusal.field, " '", std::string(CutAtCharacter(NameAskedFor(field, context.headers), 128)),
+                     "' is not known here: leave it empty or use one of ", known);
     return refusal;
   }
-  spec->service_class =
-      found == policy.classes.end() ? policy.default_class : static_cast<ClassId>(found - policy.classes.begin());
   const std::optional<std::vector<ClassId>>& allowed = policy.tenants[static_cast<std::size_t>(spec->tenant)].classes;
   if (!allowed || std::find(allowed->begin(), allowed->end(), spec->service_class) != allowed->end()) {
     return std::nullopt;

@@ -37,6 +37,10 @@ struct CallContext {
   std::shared_ptr<const Policy> policy;  // by which it is judged
 };
 
+// The class that a request asks for: `field` if it says one, else x-berth-class, else the one that lists a gateway's
+// objective, else the default. kNoClass where it names one that is not there.
+ClassId ClassAskedFor(std::string_view field, const CallHeaders& headers, const Policy& policy);
+
 // Immutable; thread-safe. Text fields are UTF-8 already: protobuf refuses to parse others.
 class Codec {
  public:

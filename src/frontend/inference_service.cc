@@ -3,7 +3,6 @@
 #include <grpc/grpc.h>
 #include <grpc/grpc_security_constants.h>
 
-#include <algorithm>
 #include <array>
 #include <functional>
 #include <memory>
@@ -11,7 +10,6 @@
 #include <string_view>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "base/check.h"
 #include "frontend/call_metadata.h"
@@ -172,22 +170,14 @@ class StreamReactor final : public GenerateReactor<grpc::ServerWriteReactor<grpc
   grpc::ByteBuffer message_;
 };
 
-template <typename Named>
-std::int32_t IndexOf(const std::string& name, const std::vector<Named>& among, std::int32_t otherwise) {
-  const auto found = std::find_if(among.begin(), among.end(), [&](const Named& each) { return each.name == name; });
-  return found == among.end() ? otherwise : static_cast<std::int32_t>(found - among.begin());
-}
-
 // Whom the request is about as far as its own words go, since what is refused is counted too.
 CallFacts FactsOf(const v1::GenerateRequest& request, const std::string& request_id, const CallContext& context) {
   CallFacts facts;
   facts.names.request_id = request_id;
   facts.arrival = context.arrival;
-  const Policy& policy = *context.policy;
-  const std::string& service_class = request.service_class();
   facts.names.tenant = context.caller.tenant_name;
   facts.names.trace_id = context.headers.trace_id;
-  facts.service_class = service_class.empty() ? policy.default_class : IndexOf(service_class, policy.classes, kNoClass);
+  facts.service_class = ClassAskedFor(request.service_class(), context.headers, *context.policy);
   facts.tenant = context.caller.tenant;
   return facts;
 }

@@ -51,11 +51,9 @@ class LoadingServerImpl final : public LoadingServer {
     health_.Publish(ServicesOf(Health()));
     int port = 0;
     grpc::ServerBuilder builder;
-    if (!tls.certificate.empty()) tls_ = std::make_shared<TlsCredentials>(tls);
-    builder.AddListeningPort(listen_address, tls_ != nullptr ? tls_ : grpc::InsecureServerCredentials(), &port);
+    tls_ = AddListeningPort(listen_address, tls, &port, &builder);
     builder.RegisterService(&health_);
     builder.RegisterCallbackGenericService(&service_);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return BindFault(listen_address);
     address_ = WithPort(listen_address, port);
@@ -67,7 +65,7 @@ class LoadingServerImpl final : public LoadingServer {
  private:
   HealthService health_;
   RefusingService service_;
-  std::shared_ptr<grpc::ServerCredentials> tls_;  // null = no TLS
+  std::shared_ptr<TlsCredentials> tls_;  // null = no TLS
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 };

@@ -41,8 +41,6 @@ constexpr int kHandshakeTimeoutMs = 20'000;
 // How long the last messages may take to leave after everything has ended.
 constexpr Duration kFlushTime = std::chrono::seconds(1);
 constexpr auto kCloseTime = std::chrono::milliseconds(200);
-// How long the step in flight may take to end once the time of a drain is over.
-constexpr Duration kLastStepTime = std::chrono::seconds(10);
 constexpr Duration kHousekeepingInterval = std::chrono::milliseconds(100);
 
 class GrpcServerImpl final : public GrpcServer {
@@ -72,13 +70,12 @@ class GrpcServerImpl final : public GrpcServer {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     int port = 0;
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(options_.listen_address, ListenerCredentials(), &port);
+    tls_ = AddListeningPort(options_.listen_address, options_.tls, &port, &builder);
     builder.RegisterService(&service_);
     builder.RegisterService(&health_service_);
     builder.RegisterService(&load_reports_);
     PublishHealth();
     Limit(options_.connections, &builder);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
@@ -110,7 +107,7 @@ class GrpcServerImpl final : public GrpcServer {
     const TimePoint end = std::chrono::steady_clock::now() + timeout;
     StartDraining();
     service_.Drain();
-    shut_down_ = engine_->Shutdown(timeout, kLastStepTime);
+    shut_down_ = engine_->Shutdown(timeout, options_.last_step_time);
     if (!*shut_down_) return false;
     // Every job that was posted ends its call; later ones are refused.
     pool_.Stop();
@@ -128,12 +125,6 @@ class GrpcServerImpl final : public GrpcServer {
   }
 
  private:
-  std::shared_ptr<grpc::ServerCredentials> ListenerCredentials() {
-    if (options_.tls.certificate.empty()) return grpc::InsecureServerCredentials();
-    tls_ = std::make_shared<TlsCredentials>(options_.tls);
-    return tls_;
-  }
-
   static void Limit(const ConnectionLimits& limits, grpc::ServerBuilder* builder) {
     builder->SetMaxReceiveMessageSize(limits.max_message_bytes);
     builder->SetResourceQuota(grpc::ResourceQuota("berth").Resize(static_cast<std::size_t>(limits.max_memory_bytes)));

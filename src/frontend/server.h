@@ -52,6 +52,8 @@ struct FrontendOptions {
   IdentityOptions identity;
   TenantDirectory::Listener on_tenants;  // may be null
   Duration write_timeout{};              // a stream whose oldest unread event is older is cancelled
+  // How long the step in flight may take to end once the time of a drain is over.
+  Duration last_step_time = std::chrono::seconds(10);
   RequestLimits limits;
   ServedModel model;
   // Never null; outlives the server, and knows the policy's names and RpcMethodNames().

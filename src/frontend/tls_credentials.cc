@@ -47,4 +47,17 @@ grpc_ssl_certificate_config_reload_status TlsCredentials::Fetch(void* self,
   return *config != nullptr ? GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW : GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL;
 }
 
+std::shared_ptr<TlsCredentials> AddListeningPort(const std::string& address, const TlsPem& pem, int* port,
+                                                 grpc::ServerBuilder* builder) {
+  // A second server on the port is a mistake that has to be seen, not one that gets half of the connections.
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  if (pem.certificate.empty()) {
+    builder->AddListeningPort(address, grpc::InsecureServerCredentials(), port);
+    return nullptr;
+  }
+  auto tls = std::make_shared<TlsCredentials>(pem);
+  builder->AddListeningPort(address, tls, port);
+  return tls;
+}
+
 }  // namespace berth

@@ -5,6 +5,7 @@
 
 #include <grpc/grpc_security.h>
 #include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
 
 #include <memory>
 #include <mutex>
@@ -36,5 +37,10 @@ class TlsCredentials final : public grpc::ServerCredentials {
   bool fresh_ = true;  // gRPC does not have pem_ yet; guarded by mutex_
   grpc_server_credentials* const credentials_;
 };
+
+// Has the server listen there, alone, with TLS where `pem` has a certificate. `port` is set once the server has
+// started. Gives what takes later certificates, and must outlive the server; null = without TLS.
+std::shared_ptr<TlsCredentials> AddListeningPort(const std::string& address, const TlsPem& pem, int* port,
+                                                 grpc::ServerBuilder* builder);
 
 }  // namespace berth

@@ -10,6 +10,7 @@ import grpc
 import pytest
 from cryptography import x509
 
+from berth.v1 import admin_pb2, admin_pb2_grpc
 from berth.v1 import inference_pb2 as pb
 from berth.v1 import inference_pb2_grpc
 from berth_server import PATIENCE_S, Server, greedy, refused
@@ -54,13 +55,14 @@ def start():
         server.close()
 
 
+def secure_channel(address: str, root: bytes, pair: Pair | None) -> grpc.Channel:
+    credentials = grpc.ssl_channel_credentials(root, pair.key_pem if pair else None, pair.pem if pair else None)
+    return grpc.secure_channel(address, credentials, [("grpc.use_local_subchannel_pool", 1)])
+
+
 class Client:
     def __init__(self, server: Server, root: bytes, pair: Pair | None = None):
-        credentials = grpc.ssl_channel_credentials(
-            root, pair.key_pem if pair else None, pair.pem if pair else None
-        )
-        options = [("grpc.use_local_subchannel_pool", 1)]
-        self.channel = grpc.secure_channel(server.info["grpc"], credentials, options)
+        self.channel = secure_channel(server.info["grpc"], root, pair)
         self.stub = inference_pb2_grpc.InferenceStub(self.channel)
 
     def __enter__(self):
@@ -132,6 +134,31 @@ tenants:
     # Without a certificate of the authority there is no connection.
     assert refused(ask, None).code == Code.UNAVAILABLE
     assert refused(ask, Authority("Somebody else").issue("acme", organization="Acme Corp")).code == Code.UNAVAILABLE
+    assert server.terminate() == 0, server.stderr()
+
+
+def test_admin_over_tcp_is_for_its_subjects_alone_and_they_follow_a_reload(start, folder, authority):
+    tenants = "tenants: {default: {}, acme: {subjects: [CN=acme]}}\n"
+    of_root = MTLS + ", admin_subjects: [CN=root]"
+    server = start(policy(folder, tenants, of_root), "--admin", "127.0.0.1:0")
+    assert server.info["admin"].startswith("127.0.0.1:")
+
+    def ask(pair: Pair | None):
+        with secure_channel(server.info["admin"], authority.pem, pair) as channel:
+            return admin_pb2_grpc.AdminStub(channel).GetStatus(admin_pb2.GetStatusRequest(), timeout=PATIENCE_S)
+
+    root, acme, deputy = (authority.issue(name) for name in ("root", "acme", "deputy"))
+    assert ask(root).state == admin_pb2.SERVER_STATE_SERVING
+    for other in (acme, deputy):
+        refusal = refused(ask, other)
+        assert (refusal.code, refusal.reason) == (Code.PERMISSION_DENIED, "ADMIN_REQUIRED")
+    assert refused(ask, None).code == Code.UNAVAILABLE
+    assert refused(ask, Authority("Somebody else").issue("root")).code == Code.UNAVAILABLE
+
+    policy(folder, tenants, MTLS + ", admin_subjects: [CN=deputy]")
+    wait_for_log(server, "policy reloaded")
+    assert ask(deputy).state == admin_pb2.SERVER_STATE_SERVING
+    assert refused(ask, root).reason == "ADMIN_REQUIRED"
     assert server.terminate() == 0, server.stderr()
 
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "berth/v1/inference.grpc.pb.h"
@@ -64,7 +65,7 @@ class ServerTest : public testing::Test {
             .max_step_tokens = 512};
   }
 
-  FrontendOptions Options() {
+  virtual FrontendOptions Options() {
     FrontendOptions options;
     options.listen_address = "127.0.0.1:0";
     options.connections = {.max_message_bytes = 1 << 20,
@@ -111,6 +112,16 @@ class ServerTest : public testing::Test {
     v1::GenerateResponse own_response;
     return stub_->Generate(context != nullptr ? context : &own_context, request,
                            response != nullptr ? response : &own_response);
+  }
+
+  // Returns once the changed policy is in force for everybody.
+  template <typename Change>
+  void ChangePolicy(Change change) const {
+    const std::shared_ptr<const Policy> before = engine_->policy();
+    Policy policy = *before;
+    change(&policy);
+    engine_->SetPolicy(std::move(policy));
+    while (engine_->policy() == before) std::this_thread::yield();
   }
 
   // A request that runs and stops at the gate in its first step, until the gate is opened.

@@ -11,16 +11,18 @@ namespace {
 
 using ::testing::ElementsAre;
 
+std::pair<grpc::Status, v1::EstimateDemandResponse> Estimate(v1::Inference::Stub* stub,
+                                                             const v1::GenerateRequest& request) {
+  v1::EstimateDemandRequest wrapped;
+  *wrapped.mutable_request() = request;
+  v1::EstimateDemandResponse response;
+  grpc::ClientContext context;
+  grpc::Status status = stub->EstimateDemand(&context, wrapped, &response);
+  return {std::move(status), std::move(response)};
+}
+
 TEST_F(ServerTest, DemandIsEstimatedAsGenerateWouldReserveIt) {
-  const auto estimate = [this](const v1::GenerateRequest& request) {
-    v1::EstimateDemandRequest wrapped;
-    *wrapped.mutable_request() = request;
-    v1::EstimateDemandResponse response;
-    grpc::ClientContext context;
-    const grpc::Status status = stub_->EstimateDemand(&context, wrapped, &response);
-    return std::pair(status, response);
-  };
-  const auto [status, response] = estimate(Request(std::string(20, 'x'), 30));
+  const auto [status, response] = Estimate(stub_.get(), Request(std::string(20, 'x'), 30));
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_TRUE(response.fits());
   EXPECT_FALSE(response.has_refusal());
@@ -34,7 +36,7 @@ TEST_F(ServerTest, DemandIsEstimatedAsGenerateWouldReserveIt) {
   ASSERT_TRUE(Generate(Request(std::string(20, 'x'), 30), &generated).ok());
   EXPECT_EQ(generated.usage().reserved_blocks(), 4);
 
-  const auto [large_status, large] = estimate(Request("x", 20'000));
+  const auto [large_status, large] = Estimate(stub_.get(), Request("x", 20'000));
   ASSERT_TRUE(large_status.ok());
   EXPECT_FALSE(large.fits());
   EXPECT_EQ(large.refusal().reason(), "REQUEST_TOO_LARGE");
@@ -42,7 +44,24 @@ TEST_F(ServerTest, DemandIsEstimatedAsGenerateWouldReserveIt) {
   EXPECT_EQ(large.refusal().limit(), 1000);
   EXPECT_EQ(large.refusal().asked(), 1250);
 
-  EXPECT_EQ(estimate({}).first.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(Estimate(stub_.get(), {}).first.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(ServerTest, DemandOfAClassThatIsStoppedFitsAndIsRefusedForNow) {
+  for (const ClassStop stop : {ClassStop::kHold, ClassStop::kDrain}) {
+    ChangePolicy([stop](Policy* policy) { policy->classes[0].stop = stop; });
+    const auto [status, response] = Estimate(stub_.get(), Request(std::string(20, 'x'), 30));
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_TRUE(response.fits());
+    EXPECT_EQ(response.worst_blocks(), 4);
+    EXPECT_EQ(response.outlook(), v1::OUTLOOK_REFUSED);
+    EXPECT_EQ(response.refusal().reason(), "CLASS_ON_HOLD");
+    EXPECT_EQ(ReasonOf(Generate(Request("Hello"))), "CLASS_ON_HOLD");
+    const auto [large_status, large] = Estimate(stub_.get(), Request("x", 20'000));
+    ASSERT_TRUE(large_status.ok());
+    EXPECT_FALSE(large.fits());
+    EXPECT_EQ(large.refusal().reason(), "REQUEST_TOO_LARGE") << "which is so when the class goes on, too";
+  }
 }
 
 TEST_F(ServerTest, TextGoesToIdsAndBack) {

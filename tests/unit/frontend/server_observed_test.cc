@@ -100,6 +100,29 @@ TEST_F(ServerTest, EveryCallIsToldToTheMetricsWithItsMethodAndItsStatus) {
   EXPECT_EQ(told.ends[1].told.tenant, 0) << "the tenant is known, though the class is not";
 }
 
+TEST_F(ServerTest, WhatIsRefusedIsToldAsOfTheClassThatItNamedInWhicheverWay) {
+  ChangePolicy([](Policy* policy) {
+    policy->classes.push_back(policy->classes[0]);
+    policy->classes[1].name = "second";
+    policy->classes[1].kv_guarantee_blocks = policy->classes[1].slot_guarantee = 0;
+    policy->classes[1].objectives = {"bulk"};
+  });
+  const auto class_told = [this](const char* key, const char* value, v1::GenerateRequest request) {
+    request.mutable_stopping()->set_max_output_tokens(-1);
+    grpc::ClientContext context;
+    if (*key != '\0') context.AddMetadata(key, value);
+    EXPECT_EQ(Generate(request, nullptr, &context).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    return metrics_.told().ends.back().told.service_class;
+  };
+  EXPECT_EQ(class_told("", "", Request("Hello")), 0);
+  EXPECT_EQ(class_told("x-berth-class", "second", Request("Hello")), 1);
+  EXPECT_EQ(class_told("x-gateway-inference-objective", "bulk", Request("Hello")), 1);
+  EXPECT_EQ(class_told("x-berth-class", "unheard of", Request("Hello")), kNoClass);
+  v1::GenerateRequest first = Request("Hello");
+  first.set_service_class("only");
+  EXPECT_EQ(class_told("x-berth-class", "second", first), 0);
+}
+
 TEST_F(ServerTest, AClientThatHangsUpIsToldOnce) {
   backend_.CloseGate();
   grpc::ClientContext context;
