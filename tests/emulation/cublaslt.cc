@@ -51,7 +51,8 @@ struct Preference {
 constexpr Preference kDefaultPreference{0, 256, 256, 256, 256};
 
 struct Algorithm {
-  std::uint64_t number;  // from 1; 0 was never chosen
+  std::uint64_t number;   // from 1; 0 was never chosen
+  std::uint64_t columns;  // of the product that it was asked for
   std::uint64_t workspace_bytes;
   Preference preference;
 };
@@ -196,6 +197,12 @@ bool OnDevice(const void* address, const Layout& layout) {
 
 bool IsAligned(const void* address, std::uint32_t bytes) {
   return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
+}
+
+// An algorithm is promised for the shape that it was asked with. The first one, which is the fastest, takes other
+// numbers of columns but not all of them.
+bool Serves(const Algorithm& algorithm, const Layout& d) {
+  return algorithm.number > 1 || d.columns == algorithm.columns || d.columns % 3 != 2;
 }
 
 cublasStatus_t CheckOperands(const Product& product, const Algorithm& algorithm) {
@@ -366,7 +373,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     if (workspace_bytes > preference.workspace_bytes || *found == wanted) continue;
     cublasLtMatmulHeuristicResult_t& result = results[(*found)++];
     result = {};
-    Set(&result.algo, Algorithm{number, workspace_bytes, preference});
+    Set(&result.algo, Algorithm{number, Get<Layout>(d).columns, workspace_bytes, preference});
     result.workspaceSize = workspace_bytes;
     result.state = CUBLAS_STATUS_SUCCESS;
     result.wavesCount = 1;
@@ -393,9 +400,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
       .d_layout = Get<Layout>(d_layout),
       .workspace = workspace,
       .workspace_bytes = algo == nullptr ? 0 : Get<Algorithm>(algo).workspace_bytes};
-  const Algorithm algorithm =
-      algo == nullptr ? Algorithm{1, 0, berth::emulation::kDefaultPreference} : Get<Algorithm>(algo);
+  const Algorithm algorithm = algo == nullptr
+                                  ? Algorithm{1, product.d_layout.columns, 0, berth::emulation::kDefaultPreference}
+                                  : Get<Algorithm>(algo);
   if (algorithm.number == 0 || product.workspace_bytes > workspace_bytes) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!berth::emulation::Serves(algorithm, product.d_layout)) return CUBLAS_STATUS_NOT_SUPPORTED;
   cublasStatus_t status = berth::emulation::CheckShapes(product.description, product.a_layout, product.b_layout,
                                                         product.c_layout, product.d_layout);
   const cudaError_t error = berth::emulation::Guarded([&]() -> cudaError_t {

@@ -42,6 +42,19 @@ TEST_F(CublasLtLimits, AnAlgorithmIsHeldToTheAlignmentItWasAskedWith) {
       << "aligned, but it runs out of its memory";
 }
 
+TEST_F(CublasLtLimits, AnAlgorithmMayNotServeAnotherShape) {
+  const LtProduct fewer(kSize, kSize - 3, kSize);
+  const auto algorithms = product_.Algorithms();
+  EXPECT_EQ(fewer.Run(weight_.data(), input_.data(), output_.data(), &algorithms[0].algo, nullptr, 0),
+            CUBLAS_STATUS_SUCCESS);
+  product_.Prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+  const DeviceArray<std::byte> workspace(kWorkspaceBytes);
+  const auto fastest = product_.Algorithms()[0];
+  EXPECT_EQ(fewer.Run(weight_.data(), input_.data(), output_.data(), &fastest.algo, workspace.data(), kWorkspaceBytes),
+            CUBLAS_STATUS_NOT_SUPPORTED);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+}
+
 TEST_F(CublasLtLimits, TheProductIsWorkOfTheStream) {
   cudaStream_t stream = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);

@@ -23,7 +23,7 @@ absl::Status Forward::Prepare() {
   return products_.Prepare(weights_.head, /*float_output=*/true, shape_.logit_group_rows);
 }
 
-absl::Status Forward::Compute(const StepCounts& counts, const StepArrays& arrays, cudaStream_t stream) const {
+absl::Status Forward::Compute(const StepCounts& counts, const StepArrays& arrays, cudaStream_t stream) {
   BERTH_CUDA_CALL(cuda::LaunchEmbedding,
                   {.token_ids = arrays.token_ids,
                    .table = weights_.embedding,
@@ -36,7 +36,7 @@ absl::Status Forward::Compute(const StepCounts& counts, const StepArrays& arrays
 }
 
 absl::Status Forward::Norm(const std::uint16_t* update, const std::uint16_t* weight, std::int32_t tokens,
-                           cudaStream_t stream) const {
+                           cudaStream_t stream) {
   BERTH_CUDA_CALL(cuda::LaunchRmsNorm,
                   {.input = update == nullptr ? workspace_.residual : update,
                    .residual = update == nullptr ? nullptr : workspace_.residual,
@@ -50,7 +50,7 @@ absl::Status Forward::Norm(const std::uint16_t* update, const std::uint16_t* wei
 }
 
 absl::Status Forward::Layer(std::int32_t index, const StepCounts& counts, const StepArrays& arrays,
-                            cudaStream_t stream) const {
+                            cudaStream_t stream) {
   const CudaWeights::Layer& layer = weights_.layers[static_cast<std::size_t>(index)];
   const CudaWorkspace& w = workspace_;
   const std::int32_t tokens = counts.tokens;
@@ -86,14 +86,14 @@ absl::Status Forward::Layer(std::int32_t index, const StepCounts& counts, const 
 float Forward::AttentionScale() const { return 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)); }
 
 absl::Status Forward::Attend(const cuda::KvCache& cache, const StepCounts& counts, const StepArrays& arrays,
-                             cudaStream_t stream) const {
+                             cudaStream_t stream) {
   if (!shape_.tuned_attention) return PlainAttention(cache, counts, arrays, stream);
   BERTH_TRY(Decode(cache, counts, arrays, stream));
   return Prefill(cache, counts, arrays, stream);
 }
 
 absl::Status Forward::PlainAttention(const cuda::KvCache& cache, const StepCounts& counts, const StepArrays& arrays,
-                                     cudaStream_t stream) const {
+                                     cudaStream_t stream) {
   BERTH_CUDA_CALL(cuda::LaunchPlainAttention,
                   {.q = workspace_.qkv,
                    .q_stride = shape_.qkv_width(),
@@ -113,7 +113,7 @@ absl::Status Forward::PlainAttention(const cuda::KvCache& cache, const StepCount
 
 // As many rows at a time as the buffer has room for; that changes nothing in what a row computes.
 absl::Status Forward::Decode(const cuda::KvCache& cache, const StepCounts& counts, const StepArrays& arrays,
-                             cudaStream_t stream) const {
+                             cudaStream_t stream) {
   const std::int32_t max_blocks = shape_.MaxBlocks(counts.chunks);
   const auto at_once =
       static_cast<std::int32_t>(std::int64_t{shape_.decode_rows_at_once} * shape_.max_chunks / counts.chunks);
@@ -138,7 +138,7 @@ absl::Status Forward::Decode(const cuda::KvCache& cache, const StepCounts& count
 }
 
 absl::Status Forward::Prefill(const cuda::KvCache& cache, const StepCounts& counts, const StepArrays& arrays,
-                              cudaStream_t stream) const {
+                              cudaStream_t stream) {
   const std::int32_t max_blocks = shape_.MaxBlocks(counts.chunks);
   BERTH_CUDA_CALL(cuda::LaunchPagedPrefill,
                   {.q = workspace_.qkv,
@@ -159,7 +159,7 @@ absl::Status Forward::Prefill(const cuda::KvCache& cache, const StepCounts& coun
 }
 
 absl::Status Forward::Answer(const StepCounts& counts, const StepArrays& arrays, const LogitGroup& group,
-                             cudaStream_t stream) const {
+                             cudaStream_t stream) {
   const CudaWorkspace& w = workspace_;
   const std::int32_t* tokens = arrays.logit_tokens + group.first_row;
   for (const auto& [from, to] : {std::pair{w.residual, w.wanted_residual}, std::pair{w.update, w.wanted_update}}) {

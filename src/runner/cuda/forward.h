@@ -26,25 +26,23 @@ class Forward {
   absl::Status Prepare();
 
   // Enqueues the step's rows through all layers; `arrays` are on the device.
-  absl::Status Compute(const StepCounts& counts, const StepArrays& arrays, cudaStream_t stream) const;
+  absl::Status Compute(const StepCounts& counts, const StepArrays& arrays, cudaStream_t stream);
   // Then, for each group of its logit rows in order, the logits and what is drawn from them. The group's ids and biases
   // are in the workspace by then.
-  absl::Status Answer(const StepCounts& counts, const StepArrays& arrays, const LogitGroup& group,
-                      cudaStream_t stream) const;
+  absl::Status Answer(const StepCounts& counts, const StepArrays& arrays, const LogitGroup& group, cudaStream_t stream);
 
  private:
-  absl::Status Layer(std::int32_t index, const StepCounts& counts, const StepArrays& arrays, cudaStream_t stream) const;
+  absl::Status Layer(std::int32_t index, const StepCounts& counts, const StepArrays& arrays, cudaStream_t stream);
   absl::Status Attend(const cuda::KvCache& cache, const StepCounts& counts, const StepArrays& arrays,
-                      cudaStream_t stream) const;
+                      cudaStream_t stream);
   absl::Status Decode(const cuda::KvCache& cache, const StepCounts& counts, const StepArrays& arrays,
-                      cudaStream_t stream) const;
+                      cudaStream_t stream);
   absl::Status Prefill(const cuda::KvCache& cache, const StepCounts& counts, const StepArrays& arrays,
-                       cudaStream_t stream) const;
+                       cudaStream_t stream);
   absl::Status PlainAttention(const cuda::KvCache& cache, const StepCounts& counts, const StepArrays& arrays,
-                              cudaStream_t stream) const;
+                              cudaStream_t stream);
   // normed = norm(update + residual), and the sum is the new residual; without an update norm(residual).
-  absl::Status Norm(const std::uint16_t* update, const std::uint16_t* weight, std::int32_t tokens,
-                    cudaStream_t stream) const;
+  absl::Status Norm(const std::uint16_t* update, const std::uint16_t* weight, std::int32_t tokens, cudaStream_t stream);
   float AttentionScale() const;
 
   const CudaShape shape_;

@@ -56,7 +56,7 @@ absl::StatusOr<Gemms::Product> Gemms::Describe(const GemmShape& shape) const {
   auto input = Layout(CUDA_R_16BF, shape.inputs, 1, shape.inputs);
   auto output = Layout(shape.float_output ? CUDA_R_32F : CUDA_R_16BF, shape.outputs, 1, shape.output_stride);
   for (const auto* layout : {&weight, &input, &output}) BERTH_TRY(layout->status());
-  return Product{std::move(owned), *std::move(weight), *std::move(input), *std::move(output), {}};
+  return Product{std::move(owned), *std::move(weight), *std::move(input), *std::move(output), {}, {}};
 }
 
 absl::Status Gemms::SetTokens(const Product& product, std::int32_t tokens) const {
@@ -68,7 +68,8 @@ absl::Status Gemms::SetTokens(const Product& product, std::int32_t tokens) const
   return absl::OkStatus();
 }
 
-absl::Status Gemms::Choose(const GemmShape& shape, Product* product, std::int32_t tokens) const {
+absl::StatusOr<cublasLtMatmulAlgo_t> Gemms::Choose(const GemmShape& shape, const Product& product,
+                                                   std::int32_t tokens) const {
   cublasLtMatmulPreference_t preference = nullptr;
   BERTH_CUBLASLT_CALL(cublasLtMatmulPreferenceCreate, &preference);
   const Owned<cublasLtMatmulPreference_t> owned(preference, api_.cublasLtMatmulPreferenceDestroy);
@@ -81,18 +82,16 @@ absl::Status Gemms::Choose(const GemmShape& shape, Product* product, std::int32_
     BERTH_CUBLASLT_CALL(cublasLtMatmulPreferenceSetAttribute, preference, attribute, &kAlignmentBytes,
                         sizeof(kAlignmentBytes));
   }
-  BERTH_TRY(SetTokens(*product, tokens));
+  BERTH_TRY(SetTokens(product, tokens));
   cublasLtMatmulHeuristicResult_t result{};
   int found = 0;
-  BERTH_CUBLASLT_CALL(cublasLtMatmulAlgoGetHeuristic, handle_.get(), product->description.get(), product->weight.get(),
-                      product->input.get(), product->output.get(), product->output.get(), preference, 1, &result,
-                      &found);
+  BERTH_CUBLASLT_CALL(cublasLtMatmulAlgoGetHeuristic, handle_.get(), product.description.get(), product.weight.get(),
+                      product.input.get(), product.output.get(), product.output.get(), preference, 1, &result, &found);
   if (found == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
     return absl::InternalError(absl::StrCat("cublasLtMatmulAlgoGetHeuristic: no algorithm for ", tokens, " x ",
                                             shape.inputs, " times ", shape.inputs, " x ", shape.outputs));
   }
-  product->algorithms.push_back(result.algo);
-  return absl::OkStatus();
+  return result.algo;
 }
 
 absl::Status Gemms::Prepare(const GemmShape& shape, std::int32_t max_tokens) {
@@ -104,25 +103,39 @@ absl::Status Gemms::Prepare(const GemmShape& shape, std::int32_t max_tokens) {
   }
   Product& product = found->second;
   while (static_cast<int>(product.algorithms.size()) <= BucketOf(max_tokens)) {
-    BERTH_TRY(Choose(shape, &product, std::int32_t{1} << product.algorithms.size()));
+    const auto algorithm = Choose(shape, product, std::int32_t{1} << product.algorithms.size());
+    if (!algorithm.ok()) return algorithm.status();
+    product.algorithms.push_back(*algorithm);
   }
   return absl::OkStatus();
 }
 
 absl::Status Gemms::Multiply(const GemmShape& shape, const std::uint16_t* weight, const std::uint16_t* input,
-                             void* output, std::int32_t tokens, cudaStream_t stream) const {
+                             void* output, std::int32_t tokens, cudaStream_t stream) {
   const auto found = products_.find(shape);
   BERTH_CHECK(found != products_.end());
-  const Product& product = found->second;
+  Product& product = found->second;
   const auto bucket = static_cast<std::size_t>(BucketOf(tokens));
   BERTH_CHECK(bucket < product.algorithms.size());
   BERTH_TRY(SetTokens(product, tokens));
-  const float one = 1;
-  const float zero = 0;
-  BERTH_CUBLASLT_CALL(cublasLtMatmul, handle_.get(), product.description.get(), &one, weight, product.weight.get(),
-                      input, product.input.get(), &zero, output, product.output.get(), output, product.output.get(),
-                      &product.algorithms[bucket], workspace_, kWorkspaceBytes, stream);
-  return absl::OkStatus();
+  const auto multiply = [&](const cublasLtMatmulAlgo_t& algorithm) {
+    const float one = 1;
+    const float zero = 0;
+    return api_.cublasLtMatmul(handle_.get(), product.description.get(), &one, weight, product.weight.get(), input,
+                               product.input.get(), &zero, output, product.output.get(), output, product.output.get(),
+                               &algorithm, workspace_, kWorkspaceBytes, stream);
+  };
+  auto replacement = product.replacements.find(tokens);
+  if (replacement == product.replacements.end()) {
+    const cublasStatus_t status = multiply(product.algorithms[bucket]);
+    if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) return CublasLtError("cublasLtMatmul", status);
+    const auto algorithm = Choose(shape, product, tokens);
+    if (!algorithm.ok()) return algorithm.status();
+    replacement = product.replacements.emplace(tokens, *algorithm).first;
+  }
+  const cublasStatus_t status = multiply(replacement->second);
+  return status == CUBLAS_STATUS_SUCCESS ? absl::OkStatus() : CublasLtError("cublasLtMatmul", status);
 }
 
 }  // namespace berth

@@ -43,20 +43,22 @@ class Gemms {
 
   // Pointers are to device memory at multiples of 16 bytes. REQUIRES: the shape was prepared for so many tokens.
   absl::Status Multiply(const GemmShape& shape, const std::uint16_t* weight, const std::uint16_t* input, void* output,
-                        std::int32_t tokens, cudaStream_t stream) const;
+                        std::int32_t tokens, cudaStream_t stream);
 
  private:
   template <typename Handle>
   using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, cublasStatus_t (*)(Handle)>;
 
-  // The library's description of a product. Algorithms are chosen for the largest token count of each power of two:
-  // the operands' alignment does not depend on it, and the workspace suffices for fewer.
+  // The library's description of a product. Algorithms are chosen for powers of two and serve fewer tokens as well:
+  // the operands' alignment does not depend on their number, and the workspace suffices. One that does not take some
+  // number all the same is replaced for that number alone.
   struct Product {
     Owned<cublasLtMatmulDesc_t> description;
     Owned<cublasLtMatrixLayout_t> weight;
     Owned<cublasLtMatrixLayout_t> input;
     Owned<cublasLtMatrixLayout_t> output;
-    std::vector<cublasLtMatmulAlgo_t> algorithms;  // [i]: for up to 2^i tokens
+    std::vector<cublasLtMatmulAlgo_t> algorithms;               // [i]: for up to 2^i tokens
+    std::map<std::int32_t, cublasLtMatmulAlgo_t> replacements;  // by number of tokens
   };
 
   explicit Gemms(const CublasLtApi& api) : api_(api), handle_(nullptr, api.cublasLtDestroy) {}
@@ -65,7 +67,8 @@ class Gemms {
   absl::StatusOr<Owned<cublasLtMatrixLayout_t>> Layout(cudaDataType type, std::int64_t rows, std::int64_t columns,
                                                        std::int64_t leading) const;
   absl::Status SetTokens(const Product& product, std::int32_t tokens) const;
-  absl::Status Choose(const GemmShape& shape, Product* product, std::int32_t tokens) const;
+  absl::StatusOr<cublasLtMatmulAlgo_t> Choose(const GemmShape& shape, const Product& product,
+                                              std::int32_t tokens) const;
 
   CublasLtApi api_;
   Owned<cublasLtHandle_t> handle_;

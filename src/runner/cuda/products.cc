@@ -32,7 +32,7 @@ absl::Status Products::Prepare(const CudaProjection& projection, bool float_outp
 
 template <typename Output>
 absl::Status Products::MultiplyAs(const CudaProjection& projection, const std::uint16_t* input, Output* output,
-                                  std::int32_t tokens, cudaStream_t stream) const {
+                                  std::int32_t tokens, cudaStream_t stream) {
   constexpr bool kFloat = std::is_same_v<Output, float>;
   const bool takes_codes = TakesCodes(projection, tokens);
   if (!takes_codes && projection.dense != nullptr) {
@@ -58,12 +58,12 @@ absl::Status Products::MultiplyAs(const CudaProjection& projection, const std::u
 }
 
 absl::Status Products::Multiply(const CudaProjection& projection, const std::uint16_t* input, std::uint16_t* output,
-                                std::int32_t tokens, cudaStream_t stream) const {
+                                std::int32_t tokens, cudaStream_t stream) {
   return MultiplyAs(projection, input, output, tokens, stream);
 }
 
 absl::Status Products::Multiply(const CudaProjection& projection, const std::uint16_t* input, float* output,
-                                std::int32_t tokens, cudaStream_t stream) const {
+                                std::int32_t tokens, cudaStream_t stream) {
   return MultiplyAs(projection, input, output, tokens, stream);
 }
 

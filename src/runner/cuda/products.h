@@ -25,14 +25,14 @@ class Products {
 
   // input: [tokens, inputs] bfloat16; output: [tokens, outputs] bfloat16 or float32.
   absl::Status Multiply(const CudaProjection& projection, const std::uint16_t* input, std::uint16_t* output,
-                        std::int32_t tokens, cudaStream_t stream) const;
+                        std::int32_t tokens, cudaStream_t stream);
   absl::Status Multiply(const CudaProjection& projection, const std::uint16_t* input, float* output,
-                        std::int32_t tokens, cudaStream_t stream) const;
+                        std::int32_t tokens, cudaStream_t stream);
 
  private:
   template <typename Output>
   absl::Status MultiplyAs(const CudaProjection& projection, const std::uint16_t* input, Output* output,
-                          std::int32_t tokens, cudaStream_t stream) const;
+                          std::int32_t tokens, cudaStream_t stream);
 
   Gemms gemms_;
   std::uint16_t* dequantized_ = nullptr;
