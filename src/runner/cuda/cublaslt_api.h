@@ -9,7 +9,6 @@
 
 namespace berth {
 
-// clang-format off
 #define BERTH_CUBLASLT_FUNCTIONS(X)       \
   X(cublasLtCreate)                       \
   X(cublasLtDestroy)                      \
@@ -21,10 +20,7 @@ namespace berth {
   X(cublasLtMatmulPreferenceCreate)       \
   X(cublasLtMatmulPreferenceDestroy)      \
   X(cublasLtMatmulPreferenceSetAttribute) \
-  X(cublasLtMatrixLayoutCreate)           \
-  X(cublasLtMatrixLayoutDestroy)          \
-  X(cublasLtMatrixLayoutSetAttribute)
-// clang-format on
+  X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatrixLayoutSetAttribute)
 
 struct CublasLtApi {
 #define BERTH_CUBLASLT_MEMBER(name) decltype(&::name) name = nullptr;
