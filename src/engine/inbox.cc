@@ -13,7 +13,7 @@ void Mail::Clear() {
   questions.clear();
   policy.reset();
   drain_until.reset();
-  steps_done = 0;
+  steps_done.clear();
   stop = false;
 }
 
@@ -88,8 +88,7 @@ void Inbox::NoteStepDone() {
   const auto now = std::chrono::steady_clock::now();
   {
     const std::lock_guard lock(mutex_);
-    ++mail_.steps_done;
-    mail_.last_step_done = now;
+    mail_.steps_done.push_back(now);
     unread_ = true;
   }
   arrived_.notify_one();

@@ -44,8 +44,7 @@ struct Mail {
   std::vector<Question> questions;
   std::optional<Policy> policy;  // the newest
   std::optional<TimePoint> drain_until;
-  std::int64_t steps_done = 0;
-  std::chrono::steady_clock::time_point last_step_done;  // real time; of the last one, where there is any
+  std::vector<std::chrono::steady_clock::time_point> steps_done;  // one for each, in order; real time
   bool stop = false;
 
   // Keeps the memory.
@@ -53,7 +52,7 @@ struct Mail {
 };
 
 // Thread-safe. Bounded by the tickets: each is submitted once, cancelled once, and each of its choices stopped once;
-// and by those who wait for an answer, who ask one question at a time.
+// by those who wait for an answer, who ask one question at a time, and by the steps in flight.
 class Inbox {
  public:
   static constexpr std::size_t kMaxQuestions = 64;

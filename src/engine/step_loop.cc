@@ -41,17 +41,21 @@ void StepLoop::Run() {
   shared_.heartbeat->StartTurn(clock_->Now());
   StepCostModel cost_model;
   const auto run = [this](const StepPlan& plan, StepResult* result) {
-    absl::Status status = SubmitToBackend(plan);
-    return status.ok() ? backend_->Await(result) : status;
+    absl::Status status = backend_->Submit(plan);
+    if (status.ok()) {
+      status = backend_->Await(result);
+      ++awaited_steps_;
+    }
+    return status;
   };
   if (absl::Status status = Calibrate(options_.calibration_steps, admission_.policy().max_running_sequences,
                                       backend_->info(), run, &pool_, &cost_model);
       !status.ok()) {
     NoteFault(status);
   }
-  scheduler_.emplace(&pool_, admission_.policy(), cost_model);
+  scheduler_.emplace(&pool_, admission_.policy(), cost_model, backend_->info().max_steps_in_flight);
   shared_.heartbeat->EndTurn();
-  while (!mail_.stop || !live_.empty() || in_flight_ != InFlight::kNothing) {
+  while (!mail_.stop || !live_.empty() || !in_flight_.empty()) {
     shared_.inbox->WaitAndTake(HowLongToWait(), &mail_);
     shared_.heartbeat->StartTurn(clock_->Now());
     Turn();
@@ -60,55 +64,94 @@ void StepLoop::Run() {
 }
 
 std::optional<Duration> StepLoop::HowLongToWait() const {
-  if (in_flight_ != InFlight::kNothing) return std::nullopt;
+  if (OldestIsDone()) return Duration::zero();
+  if (!in_flight_.empty()) return MayPlan() && !live_.empty() ? std::optional(Duration::zero()) : std::nullopt;
   if (!live_.empty()) return progressed_ ? Duration::zero() : kLookAgain;
   if (!faulted_) return std::nullopt;
   return std::max<Duration>(Duration::zero(), next_probe_ - RealTime::now());
 }
 
+// Plans count the steps that admission foresees, so there is one of them for each: behind a step in flight the next one
+// is planned once, and where that comes to nothing, again when the step is done. A probe has a block that admission
+// does not know of, and what is behind a step that failed fails as well.
+bool StepLoop::MayPlan() const {
+  if (in_flight_.empty()) return true;
+  return std::ssize(in_flight_) < backend_->info().max_steps_in_flight && plan_ahead_ && !broken_ &&
+         !in_flight_.front().probe;
+}
+
 void StepLoop::Turn() {
-  done_steps_ += mail_.steps_done;
-  if (in_flight_ != InFlight::kNothing && done_steps_ == submitted_steps_) {
-    idle_since_ = mail_.last_step_done;
-    Collect();
-  }
+  NoteStepsDone();
+  if (OldestIsDone()) Collect();
   const TimePoint now = clock_->Now();
   OpenMail(now);
-  const bool had_none = in_flight_ == InFlight::kNothing;
-  if (had_none) Advance(now);
-  const bool goes_on = in_flight_ == InFlight::kNothing && !live_.empty() && progressed_;
+  const bool plans = MayPlan();
+  if (plans) Advance(now);
+  const bool goes_on = in_flight_.empty() && !live_.empty() && progressed_;
   if (!goes_on) idle_since_.reset();
   Settle();
   AnswerLiveQuestions(now);
-  if (had_none && in_flight_ == InFlight::kStep) scheduler_->DraftStep();
+  if (plans && backend_->info().max_steps_in_flight == 1 && scheduler_->steps_in_flight() == 1) scheduler_->DraftStep();
+}
+
+void StepLoop::NoteStepsDone() {
+  for (const RealTime::time_point done : mail_.steps_done) {
+    if (told_steps_++ >= awaited_steps_) done_.push_back(done);
+  }
 }
 
 void StepLoop::Collect() {
-  const InFlight what = std::exchange(in_flight_, InFlight::kNothing);
+  const Flight step = in_flight_.front();
+  const RealTime::time_point done = done_.front();
+  in_flight_.pop_front();
+  done_.pop_front();
   const absl::Status status = backend_->Await(&result_);
-  shared_.heartbeat->EndStep();
-  if (what == InFlight::kProbe) {
+  ++awaited_steps_;
+  plan_ahead_ = true;
+  if (in_flight_.empty()) {
+    idle_since_ = done;
+    if (!step.probe) NoteIdle();
+    shared_.heartbeat->EndStep();
+  } else {
+    Flight& next = in_flight_.front();
+    next.host_gap = std::max<Duration>(Duration::zero(), next.submitted - done);
+    shared_.heartbeat->StartStep(clock_->Now(), next.predicted);
+  }
+  if (step.probe) {
     probe_.reset();
     if (status.ok()) faulted_ = false;
     if (!status.ok()) NoteFault(status);
     return;
   }
-  if (!status.ok()) {
-    NoteFault(status);
-    for (const RequestKey key : scheduler_->DropStep()) admission_.Cancel(key, RefusalReason::kBackendFault);
-    return;
-  }
+  if (!status.ok()) return DropStep(status);
+  BERTH_CHECK_MSG(!broken_, "a step behind one that failed did not fail");
   faulted_ = false;
   const TimePoint now = clock_->Now();
   batch_->drawn_at = now;
-  ReportPromptLogprobs();
   const std::span<const DrawnToken> drawn = scheduler_->ApplyStep(result_);
-  ShareOutTime(now);
+  ReportPromptLogprobs();
+  ShareOutTime(step.host_gap, now);
   for (const DrawnToken& token : drawn) TakeToken(token, now);
   for (const StepsLeft& moved : scheduler_->moved_ends()) {
     if (live_.contains(moved.key)) admission_.SetEndStep(moved.key, admission_.plan_number() + 1 + moved.steps);
   }
   std::swap(batch_->top, result_.top);
+}
+
+// A step that was submitted ahead may outlive its requests: the engine is over when that is.
+void StepLoop::NoteBusy() {
+  if (backend_->info().max_steps_in_flight > 1) shared_.entrance->NoteSubmitted();
+}
+
+void StepLoop::NoteIdle() {
+  if (backend_->info().max_steps_in_flight > 1) shared_.entrance->NoteOver();
+}
+
+// What the step touched ends. Of two that fail together the first one's error is the cause.
+void StepLoop::DropStep(const absl::Status& status) {
+  if (!broken_) NoteFault(status);
+  broken_ = !in_flight_.empty();
+  for (const RequestKey key : scheduler_->DropStep()) admission_.Cancel(key, RefusalReason::kBackendFault);
 }
 
 void StepLoop::ReportPromptLogprobs() {
@@ -125,7 +168,7 @@ void StepLoop::ReportPromptLogprobs() {
   }
 }
 
-void StepLoop::ShareOutTime(TimePoint now) {
+void StepLoop::ShareOutTime(std::optional<Duration> host_gap, TimePoint now) {
   const auto part_of_busy = [&](double share) { return std::chrono::duration_cast<Duration>(share * result_.busy); };
   parts_.clear();
   Duration left = result_.busy;
@@ -144,7 +187,7 @@ void StepLoop::ShareOutTime(TimePoint now) {
                       .recompute_time = std::min(time, part_of_busy(share.recompute_share)),
                       .recomputed_tokens = share.recomputed_tokens});
   }
-  ran_ = StepRan{.busy = result_.busy, .host_gap = host_gap_, .parts = parts_};
+  ran_ = StepRan{.busy = result_.busy, .host_gap = host_gap, .parts = parts_};
 }
 
 void StepLoop::TakeToken(const DrawnToken& drawn, TimePoint now) {
@@ -170,7 +213,11 @@ void StepLoop::Advance(TimePoint now) {
   if (drain_until_.has_value() && now >= *drain_until_) {
     for (const auto& [key, request] : live_) admission_.Cancel(key, RefusalReason::kDrainTimeout);
   }
-  if (live_.empty()) return ProbeIfDue();
+  if (live_.empty()) {
+    if (in_flight_.empty()) ProbeIfDue();
+    return;
+  }
+  plan_ahead_ = in_flight_.empty();
 
   const AdmissionPlan& plan = admission_.Plan(now, scheduler_->PredictStep(), *scheduler_);
   scheduler_->Commit(plan);
@@ -178,8 +225,7 @@ void StepLoop::Advance(TimePoint now) {
   for (const HopelessRequest& r : scheduler_->hopeless()) {
     admission_.EndInfeasible(r.key, now + r.predicted, r.computed_tokens);
   }
-  if (!step.empty()) Submit(step);
-  if (in_flight_ == InFlight::kStep) shared_.heartbeat->StartStep(now, scheduler_->PredictPlannedStep());
+  if (!step.empty()) Submit(step, now);
 
   // The step runs; everything from here on is off its way.
   progressed_ = !step.empty() || !scheduler_->hopeless().empty() || !plan.end.empty() || !plan.preempt.empty();
@@ -187,30 +233,26 @@ void StepLoop::Advance(TimePoint now) {
   for (LiveRequest* request : running_) {
     request->meter.SetHeldBlocks(scheduler_->Blocks(request->key)->held(), now);
   }
-  if (running_.empty() && in_flight_ == InFlight::kNothing) ProbeIfDue();
+  if (running_.empty() && in_flight_.empty()) ProbeIfDue();
   retry_after_.clear();
   for (ClassId c = 0; c < std::ssize(admission_.policy().classes); ++c) {
     retry_after_.push_back(admission_.RetryAfter(c));
   }
 }
 
-absl::Status StepLoop::SubmitToBackend(const StepPlan& plan) {
-  ++submitted_steps_;
-  absl::Status status = backend_->Submit(plan);
-  if (!status.ok()) --submitted_steps_;  // of this one nothing will be heard
-  return status;
-}
-
-void StepLoop::Submit(const StepPlan& step) {
-  const absl::Status status = SubmitToBackend(step);
-  if (status.ok()) {
-    in_flight_ = InFlight::kStep;
-    host_gap_.reset();
-    if (idle_since_.has_value()) host_gap_ = RealTime::now() - *idle_since_;
+void StepLoop::Submit(const StepPlan& step, TimePoint now) {
+  if (const absl::Status status = backend_->Submit(step); !status.ok()) {
+    NoteFault(status);
+    for (const RequestKey key : scheduler_->DropNewestStep()) admission_.Cancel(key, RefusalReason::kBackendFault);
     return;
   }
-  NoteFault(status);
-  for (const RequestKey key : scheduler_->DropStep()) admission_.Cancel(key, RefusalReason::kBackendFault);
+  Flight flight{.predicted = scheduler_->PredictPlannedStep(), .submitted = RealTime::now()};
+  if (in_flight_.empty()) {
+    NoteBusy();
+    if (idle_since_.has_value()) flight.host_gap = flight.submitted - *idle_since_;
+    shared_.heartbeat->StartStep(now, flight.predicted);
+  }
+  in_flight_.push_back(flight);
 }
 
 // Nothing runs whose step would tell whether the backend is back.
@@ -218,11 +260,11 @@ void StepLoop::ProbeIfDue() {
   if (!faulted_ || mail_.stop || RealTime::now() < next_probe_) return;
   probe_ = SyntheticStep::Make(kProbe, kProbeStep, &pool_);
   BERTH_CHECK_MSG(probe_.has_value(), "nothing runs and no block is free");
-  if (absl::Status status = SubmitToBackend(probe_->plan()); !status.ok()) {
+  if (absl::Status status = backend_->Submit(probe_->plan()); !status.ok()) {
     probe_.reset();
     return NoteFault(status);
   }
-  in_flight_ = InFlight::kProbe;
+  in_flight_.push_back({.probe = true});
   shared_.heartbeat->StartStep(clock_->Now(), Duration::zero());
 }
 

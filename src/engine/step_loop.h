@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -62,8 +63,15 @@ class StepLoop {
   bool faulted() const { return faulted_; }
 
  private:
-  enum class InFlight : std::uint8_t { kNothing, kStep, kProbe };
   using RealTime = std::chrono::steady_clock;
+
+  // A step that the backend has.
+  struct Flight {
+    bool probe = false;
+    Duration predicted{};
+    RealTime::time_point submitted = {};
+    std::optional<Duration> host_gap = {};  // before it, where that is known
+  };
 
   static std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -84,13 +92,18 @@ class StepLoop {
   LiveRow Describe(LiveTicket ticket, const LiveRequest& request, TimePoint now) const;
 
   // step_loop.cc: steps.
+  bool OldestIsDone() const { return !in_flight_.empty() && !done_.empty(); }
+  bool MayPlan() const;
+  void NoteStepsDone();
   void Collect();
+  void NoteBusy();
+  void NoteIdle();
+  void DropStep(const absl::Status& status);
   void ReportPromptLogprobs();
-  void ShareOutTime(TimePoint now);
+  void ShareOutTime(std::optional<Duration> host_gap, TimePoint now);
   void TakeToken(const DrawnToken& drawn, TimePoint now);
   void Advance(TimePoint now);
-  void Submit(const StepPlan& step);
-  absl::Status SubmitToBackend(const StepPlan& plan);
+  void Submit(const StepPlan& step, TimePoint now);
   void ProbeIfDue();
   void NoteFault(const absl::Status& status);
 
@@ -132,10 +145,13 @@ class StepLoop {
   std::vector<ChoiceName> stops_;  // told by the output thread, not applied yet
   std::optional<TimePoint> drain_until_;
 
-  InFlight in_flight_ = InFlight::kNothing;
+  std::deque<Flight> in_flight_;           // in the order of Submit
+  std::deque<RealTime::time_point> done_;  // when the first of them were, as far as the backend has told
   // The backend tells of each step that was submitted, calibration's as well, maybe after Await has returned.
-  std::int64_t submitted_steps_ = 0;
-  std::int64_t done_steps_ = 0;
+  std::int64_t awaited_steps_ = 0;
+  std::int64_t told_steps_ = 0;
+  bool plan_ahead_ = false;  // no plan was made yet behind what is in flight
+  bool broken_ = false;      // what is in flight is behind a step that failed
   StepResult result_;
   std::optional<SyntheticStep> probe_;
   absl::Status fault_;
@@ -152,7 +168,6 @@ class StepLoop {
 
   // For the metrics. Real time: a step's end is when the backend said so.
   std::optional<RealTime::time_point> idle_since_;  // the backend's last step ended, and nothing had to be waited for
-  std::optional<Duration> host_gap_;                // before the step in flight
   std::optional<StepRan> ran_;                      // a step that is not told yet
   std::vector<StepPart> parts_;                     // its parts
   std::int64_t told_failed_swaps_ = 0;

@@ -12,24 +12,23 @@ std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
 }  // namespace
 
 void Scheduler::DraftStep() {
+  BERTH_CHECK_MSG(in_flight_ == 1, "what is planned ahead is not drafted");
   draft_.clear();
   draft_block_ids_.clear();
-  for (Request* r : stepped_) {
-    if (!r->blocks.has_value() || !r->forked) continue;
-    for (std::size_t q = 0; q < r->choices.size(); ++q) {
-      Choice& c = r->choices[q];
-      // Whatever draws a token now feeds it in the next step, unless it ends with it.
-      const auto length = static_cast<std::int64_t>(c.history.size());
-      if (c.planned == 0 || c.stored + c.planned != length) continue;
-      if (length - r->prompt_tokens() + 1 >= r->spec.max_output_tokens) continue;
-      Draft(r, static_cast<std::int32_t>(q));
-    }
+  if (Index(table_blocks_) > draft_block_ids_.capacity()) draft_block_ids_.reserve(2 * Index(table_blocks_));
+  const PlannedStep& step = InFlight(0);
+  for (const PlannedDraw& drawn : step.draws) {
+    const Part& part = step.parts[Index(drawn.part)];
+    if (IsGhost(part, drawn.choice) || !part.request->forked) continue;
+    // Whatever draws a token now feeds it in the next step, unless it ends with it.
+    Request* r = part.request;
+    if (!IsComplete(*r, r->choices[Index(drawn.choice)])) Draft(r, drawn.choice);
   }
 }
 
 void Scheduler::Draft(Request* r, std::int32_t choice) {
   Choice& c = r->choices[Index(choice)];
-  const auto length = static_cast<std::int64_t>(c.history.size());
+  const auto length = static_cast<std::int64_t>(c.history.size());  // without the token that is drawn
   c.drafted = static_cast<std::int32_t>(draft_.size());
   DraftedRow& drafted = draft_.emplace_back();
   StepRow& row = drafted.row;
@@ -56,19 +55,16 @@ Scheduler::DraftedRow* Scheduler::Drafted(const Choice& c) {
 }
 
 void Scheduler::EmitDrafted(Request* r, std::int32_t choice, DraftedRow* drafted) {
-  Choice& c = r->choices[Index(choice)];
-  StepRow& row = drafted->row;
+  const Choice& c = r->choices[Index(choice)];
+  const StepRow& row = drafted->row;
   if (drafted->takes_block) {
-    r->blocks->Cover(choice, c.stored + 1);
-    step_.block_ids[Index(row.block_begin + row.num_blocks - 1)] = r->blocks->own_blocks(choice).back();
+    r->blocks->Cover(choice, c.ahead + 1);
+    step_->plan.block_ids[Index(row.block_begin + row.num_blocks - 1)] = r->blocks->own_blocks(choice).back();
   }
-  row.token_begin = static_cast<std::int32_t>(step_.token_ids.size());
-  step_.token_ids.push_back(c.history.back());
-  step_.rows.push_back(row);
-  drafted->logits.token_index = row.token_begin;
+  EmitRow(r, choice, row);
+  drafted->logits.token_index = step_->plan.rows.back().token_begin;
   AddDraw(r, choice, drafted->logits);
-  c.planned = 1;
-  PutInStep(r);
+  TakeAhead(r, choice, c.ahead + 1);
 }
 
 }  // namespace berth

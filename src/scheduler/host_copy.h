@@ -12,8 +12,8 @@ namespace berth {
 // The computed tokens of one request, block by block as they lay in the pool: the prompt's full blocks from the first,
 // then what follows them, one choice after the other. A choice that ended has nothing.
 struct HostCopy {
-  // kLeaving: the copies out are to be made by the next step, or are being made. kThere: they are made.
-  // kReturning: as kLeaving, for the copies in.
+  // kLeaving: the next step is to make the copies out. kThere: a step in flight makes them, or they are made.
+  // kReturning: it runs again, and the copies in are to be made or being made.
   enum class State : std::uint8_t { kLeaving, kThere, kReturning };
 
   State state = State::kLeaving;

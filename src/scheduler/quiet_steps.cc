@@ -9,7 +9,7 @@
 namespace berth {
 
 std::int64_t Scheduler::QuietSteps() const {
-  if (running_.empty() || !swap_out_.empty() || !swap_in_.empty()) return 0;
+  if (in_flight_ > 0 || running_.empty() || !swap_out_.empty() || !swap_in_.empty()) return 0;
   std::int64_t steps = std::numeric_limits<std::int64_t>::max();
   for (const Request* r : running_) {
     if (!r->forked) return 0;  // its choices part in its first decode step
@@ -24,7 +24,7 @@ std::int64_t Scheduler::QuietSteps() const {
 }
 
 void Scheduler::SkipSteps(std::int64_t steps, TokenId token) {
-  BERTH_CHECK(steps >= 0 && steps <= QuietSteps() && stepped_.empty());
+  BERTH_CHECK(steps >= 0 && steps <= QuietSteps());
   last_work_ = StepWork();
   for (Request* r : running_) {
     for (std::size_t q = 0; q < r->choices.size(); ++q) {
@@ -32,6 +32,7 @@ void Scheduler::SkipSteps(std::int64_t steps, TokenId token) {
       if (c.ended) continue;
       c.history.insert(c.history.end(), static_cast<std::size_t>(steps), token);
       c.stored += steps;
+      c.ahead = c.stored;
       c.highest_stored = std::max(c.highest_stored, c.stored);
       r->blocks->Cover(static_cast<std::int32_t>(q), c.stored);
       r->blocks->MarkComputed(static_cast<std::int32_t>(q), c.history, c.stored);

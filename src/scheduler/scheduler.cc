@@ -14,8 +14,10 @@ std::int64_t Length(const std::vector<TokenId>& tokens) { return static_cast<std
 
 }  // namespace
 
-Scheduler::Scheduler(BlockPool* pool, const Policy& policy, const StepCostModel& cost_model)
-    : pool_(pool), policy_(policy), cost_model_(cost_model) {
+Scheduler::Scheduler(BlockPool* pool, const Policy& policy, const StepCostModel& cost_model,
+                     std::int32_t max_steps_in_flight)
+    : pool_(pool), policy_(policy), cost_model_(cost_model), max_steps_in_flight_(max_steps_in_flight) {
+  BERTH_CHECK(max_steps_in_flight >= 1 && max_steps_in_flight <= kMaxStepsInFlight);
   SetPolicy(policy);
 }
 
@@ -44,23 +46,30 @@ void Scheduler::Add(ScheduledRequest request) {
 void Scheduler::Remove(RequestKey key) {
   const auto found = requests_.find(key);
   if (found == requests_.end()) return;
+  DropHostCopy(found->second.get());
   LetGo(found->second.get());
+  Bury(std::move(found->second));
   requests_.erase(found);
 }
 
+// A step in flight may name the request, and borrow of it.
+void Scheduler::Bury(std::unique_ptr<Request> r) {
+  r->removed = true;
+  if (in_flight_ > 0 && r->last_step >= InFlight(0).plan.step) buried_.push_back(std::move(r));
+}
+
+// Its rows in flight are ghosts from now on.
 void Scheduler::LetGo(Request* r) {
-  BERTH_CHECK_MSG(!r->in_step, "a request let go of its blocks while a step used them");
-  DropHostCopy(r);
   if (!r->blocks.has_value()) return;
-  std::erase_if(prefills_, [&](const Prefill& p) { return p.request == r; });
   table_blocks_ -= r->table_blocks;
   r->blocks.reset();
-  running_[r->running_index] = running_.back();
-  running_[r->running_index]->running_index = r->running_index;
+  running_[Index(r->running_index)] = running_.back();
+  running_.back()->running_index = r->running_index;
   running_.pop_back();
 }
 
 void Scheduler::Commit(const AdmissionPlan& plan) {
+  BERTH_CHECK(in_flight_ <= 1);
   for (const AdmissionPlan::Ending& ending : plan.end) {
     if (!Planted(PlantedBug::kLeakOnCancel) || ending.refusal.reason != RefusalReason::kCancelledByClient) {
       Remove(ending.key);
@@ -69,7 +78,11 @@ void Scheduler::Commit(const AdmissionPlan& plan) {
   const bool may_swap = pool_->host().num_blocks() > 0;
   for (const RequestKey key : plan.preempt) {
     Request& r = at(key);
-    if (may_swap && r.host == nullptr) leaving_.push_back(Describe(r));
+    if (r.host != nullptr) {
+      KeepHostCopy(&r);
+    } else if (may_swap) {
+      leaving_.push_back(Describe(r));
+    }
     LetGo(&r);
   }
   for (const AdmissionPlan::Ending& ending : plan.too_often) Remove(ending.key);
@@ -116,10 +129,8 @@ void Scheduler::Start(const AdmissionPlan::Start& start) {
   BERTH_CHECK_MSG(r.blocks.has_value(), "admission started a request that the pool has no room for");
   r.table_blocks = start.reserved_blocks * std::ssize(r.choices);
   table_blocks_ += r.table_blocks;
-  for (std::vector<BlockId>* tables : {&step_.block_ids, &draft_block_ids_}) {
-    if (Index(table_blocks_) > tables->capacity()) tables->reserve(2 * Index(table_blocks_));
-  }
-  r.running_index = running_.size();
+  ++r.run;
+  r.running_index = static_cast<std::int32_t>(running_.size());
   running_.push_back(&r);
 
   r.cached_tokens = cached.size() * width;
@@ -136,27 +147,36 @@ void Scheduler::Start(const AdmissionPlan::Start& start) {
     resumed |= Length(c.history) > r.prompt_tokens();
     const std::int64_t own = q < cached.choices.size() ? std::ssize(cached.choices[q]) * width : 0;
     c.stored = all_shared ? shared + own : 0;
+    c.ahead = c.stored;
+    c.draws = 0;
     c.drafted = -1;
   }
-  r.choices[Index(Leader(r))].stored = std::max(r.choices[Index(Leader(r))].stored, shared);
+  Choice& leader = r.choices[Index(Leader(r))];
+  leader.ahead = leader.stored = std::max(leader.stored, shared);
   // Choices that have drawn tokens recompute their own parts; before that they follow the first one and part later.
   r.forked = resumed || r.choices.size() == 1;
 }
 
 void Scheduler::EndChoice(RequestKey key, std::int32_t choice, std::int64_t new_reserved,
                           std::vector<BlockId>* released) {
+  BERTH_CHECK(in_flight_ <= 1);
   Request& r = at(key);
   const std::int32_t leader = Leader(r);
+  Choice& ending = r.choices[Index(choice)];
   // What it computed of the prompt's full blocks, perhaps again after a preemption, is there for the next one.
   const std::int64_t common = std::min(r.choices[Index(leader)].stored, SharedTokens(r));
-  r.choices[Index(choice)].ended = true;
+  if (choice == leader && ending.stored < SharedTokens(r)) {
+    // What it still computes of them is a ghost's; the others have no rows before those are there.
+    for (Choice& c : r.choices) c.ahead = c.stored;
+  }
+  ending.ended = true;
   DropSwapIn(&r, choice);
-  if (!r.forked && choice == leader && r.choices[Index(choice)].stored > SharedTokens(r) &&
-      r.spec.max_output_tokens > 1) {
+  if (!r.forked && choice == leader && ending.stored > SharedTokens(r) && r.spec.max_output_tokens > 1) {
     r.blocks->SwapOwn(choice, Leader(r));  // the others have yet to copy the prompt's last block
   }
-  std::int64_t& stored = r.choices[Index(Leader(r))].stored;
-  stored = std::max(stored, common);
+  Choice& next = r.choices[Index(Leader(r))];
+  next.stored = std::max(next.stored, common);
+  next.ahead = std::max(next.ahead, next.stored);
   r.blocks->EndChoice(choice, new_reserved, released);
 }
 
@@ -203,7 +223,7 @@ std::int64_t Scheduler::StepsToFinish(RequestKey key, std::int64_t cached_blocks
   if (r.host != nullptr) {
     computed = std::max(computed, r.host->shared_tokens + r.host->own_tokens[Index(Leader(r))]);
   }
-  return Left(r, computed);
+  return Left(r, computed) + max_steps_in_flight_ - 1;  // the last one is still in flight when the next is planned
 }
 
 const BlockReservation* Scheduler::Blocks(RequestKey key) const {
@@ -219,7 +239,9 @@ void Scheduler::AddWantedTokens(std::span<std::int64_t> by_class) const {
       const Choice& c = r->choices[q];
       // Before they part, one sequence computes the prompt for all.
       if (c.ended || (!r->forked && static_cast<std::int32_t>(q) != leader)) continue;
-      wanted += IsDecoding(*r, c) ? 1 : std::min(Length(c.history) - c.stored, policy_.max_batched_tokens);
+      const std::int64_t missing = Length(c.history) - c.stored;
+      const bool decodes = missing == 1 && Length(c.history) > r->prompt_tokens();
+      wanted += decodes ? 1 : std::min(missing, policy_.max_batched_tokens);
     }
   }
 }

@@ -1,6 +1,7 @@
 // Turns running requests into steps: which tokens each sequence computes next, into which blocks.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,7 +23,7 @@
 namespace berth {
 
 // What the scheduler needs of a request, from its arrival on. `sampling` and what is banned stay unchanged while it
-// lives.
+// lives, and until no step in flight has a row of it.
 struct ScheduledRequest {
   RequestKey key = 0;
   ClassId service_class = 0;
@@ -36,6 +37,7 @@ struct ScheduledRequest {
   std::int64_t min_output_tokens = 0;
   std::span<const TokenId> banned;        // never drawn; sorted
   std::span<const TokenId> early_banned;  // not drawn before min_output_tokens: `banned` and more; sorted
+  std::shared_ptr<const void> lender;     // keeps what is borrowed; null where that outlives the scheduler
 };
 
 // A token that a step drew.
@@ -82,22 +84,30 @@ std::int64_t RequiredTokens(const ClassPolicy& service_class, std::int64_t max_o
 // and restart it), steps advance it, EndChoice and Remove end it; Commit or Remove ends it early. Deterministic and not
 // thread-safe; the engine thread owns it.
 //
-// At most one step is in flight: from a PlanStep whose plan is not empty to ApplyStep or DropStep. Meanwhile requests
-// may be added, those that are not in the step may be removed, the next step may be drafted, and everything const may
-// be asked; nothing else is called.
+// A step is in flight from a PlanStep whose plan is not empty until its ApplyStep or DropStep. Steps run one after the
+// other, in the order in which they were planned, and are applied in that order. At most `max_steps_in_flight` are in
+// flight, and at most one when Commit, PlanStep or EndChoice is called.
+//
+// With one step in flight the next one is planned as if that succeeds and nothing ends but by its length: what draws a
+// token in it decodes that token in the next one, which is told where to find it (CarriedToken). A *ghost* is a row in
+// flight whose sequence ended or was preempted after it was planned: nothing of its result counts, neither a token nor
+// what it computed. Its blocks are free at once, since whoever gets them writes in a later step, which runs after it;
+// and it writes behind what its sequence had computed, so never to a block that others hold or can find.
 //
 // Since every block comes out of a reservation, taking those that a step needs cannot fail.
 class Scheduler final : public PoolView {
  public:
-  // `pool` must outlive the scheduler.
-  Scheduler(BlockPool* pool, const Policy& policy, const StepCostModel& cost_model = StepCostModel());
+  static constexpr std::int32_t kMaxStepsInFlight = 2;
 
-  // As Admission::SetPolicy, between two steps.
+  // `pool` must outlive the scheduler. REQUIRES: 1 ≤ max_steps_in_flight ≤ kMaxStepsInFlight.
+  Scheduler(BlockPool* pool, const Policy& policy, const StepCostModel& cost_model = StepCostModel(),
+            std::int32_t max_steps_in_flight = 1);
+
+  // As Admission::SetPolicy, between two plans.
   void SetPolicy(const Policy& policy);
 
   void Add(ScheduledRequest request);
-  // Forgets a request that waits or runs; its blocks return. Unknown keys are ignored. REQUIRES: it is not in the step
-  // in flight.
+  // Forgets a request that waits or runs; its blocks return. Unknown keys are ignored.
   void Remove(RequestKey key);
 
   // Carries out admission's decisions, all of them: what ends or is preempted lets go of its blocks first, then what
@@ -105,13 +115,15 @@ class Scheduler final : public PoolView {
   //
   // What is preempted goes to the host's memory where that is predicted to cost less than computing it again and there
   // is room for all of it. Its blocks are free at once, since the next step copies before it writes; a request that
-  // starts again gets from there what the cache does not have. Where a copy out fails, it is computed again.
+  // starts again gets from there what the cache does not have. Where a copy out fails, it is computed again. A token
+  // that a row in flight draws is lost with the row, and drawn again as if for the first time.
   void Commit(const AdmissionPlan& plan);
 
-  // The next step; empty() where there is nothing to do. Valid until the next call. Every running sequence that has its
-  // prompt decodes one token; what is left of the budget goes to prefill chunks.
+  // The next step; empty() where there is nothing to do. Valid until it is applied or dropped; an empty one until the
+  // next call. Every running sequence that has its prompt decodes one token, unless the step in flight draws its last;
+  // what is left of the budget goes to prefill chunks.
   const StepPlan& PlanStep(TimePoint now);
-  // While a step is in flight: prepares the rows of the next one that decode, as if this one succeeds. The next
+  // While the only step is in flight: prepares the rows of the next one that decode, as if this one succeeds. The next
   // PlanStep then only adds what nobody knows yet, leaves out what ended meanwhile, and plans the same step as without
   // a draft.
   void DraftStep();
@@ -119,30 +131,34 @@ class Scheduler final : public PoolView {
   // PlanStep: they got no chunk, and the caller should end them.
   std::span<const HopelessRequest> hopeless() const { return hopeless_; }
 
-  // What the planned step reports of prompts, in order of position for each request; valid until the next PlanStep.
-  std::span<const TargetRows> target_rows() const { return target_rows_; }
-
-  // The planned step succeeded: its blocks count as computed, its tokens are drawn.
+  std::int32_t steps_in_flight() const { return in_flight_; }
+  // The oldest step in flight succeeded: its blocks count as computed, its tokens are drawn.
   std::span<const DrawnToken> ApplyStep(const StepResult& result);
-  // The planned step failed: the running requests it touched, whose blocks may hold anything. The caller ends them.
-  std::span<const RequestKey> DropStep();
+  // What the step that was applied last reports of prompts, in order of position for each request.
+  std::span<const TargetRows> target_rows() const { return target_rows_; }
+  // The oldest step in flight failed: the running requests it touched, whose blocks may hold anything. The caller ends
+  // them. A step behind it fails as well, and nothing is planned until it was dropped.
+  std::span<const RequestKey> DropStep() { return Drop(0); }
+  // The same for the newest step in flight, which the backend did not take: the one before it goes on.
+  std::span<const RequestKey> DropNewestStep() { return Drop(in_flight_ - 1); }
 
   // How many of the next steps would do nothing but decode a token for each running sequence, and end none of them, if
-  // nothing starts, ends or is preempted meanwhile.
+  // nothing starts, ends or is preempted meanwhile. None while a step is in flight.
   std::int64_t QuietSteps() const;
   // Does so many of them at once, drawing `token` everywhere: for simulations whose outputs nobody reads. The steps get
   // no number, and the cost model learns nothing from them. REQUIRES: steps ≤ QuietSteps(); no step is in flight.
   void SkipSteps(std::int64_t steps, TokenId token);
 
   // What each request of the last step that succeeded has of its time, by predicted cost; what a step costs whatever is
-  // in it is split equally among its rows. Sums to 1.
+  // in it is split equally among its rows. Sums to 1: the others pay for ghosts, and nobody where there are no others.
   std::span<const StepShare> shares() const { return shares_; }
 
   // The choice is over. Its blocks return and the group's reservation drops to `new_reserved`; `released` gets the
   // blocks. REQUIRES: it is not the last live choice.
   void EndChoice(RequestKey key, std::int32_t choice, std::int64_t new_reserved, std::vector<BlockId>* released);
 
-  // Requests whose latest end moved with the last step; the others end as foreseen, one step nearer.
+  // Requests whose latest end moved with the step that was applied last; the others end as foreseen, one step nearer.
+  // Counts plans, one for each step, from the next one to that in which the request has ended.
   std::span<const StepsLeft> moved_ends() const { return moved_ends_; }
 
   // PoolView.
@@ -153,14 +169,14 @@ class Scheduler final : public PoolView {
 
   // Predicted time from the start of a request until `output_tokens` are there, beside what runs now, or alone.
   Duration PredictTime(std::int64_t prompt_tokens, std::int64_t output_tokens, bool alone) const;
-  // Tokens that the running requests could compute in a step of their own, by class, as of the last plan or step: one
-  // for each sequence that decodes, and of each prompt what is left, at most a step's budget. Adds to `by_class`, which
-  // has an entry for every class.
+  // Tokens that the running requests could compute in a step of their own, by class, as of the last step that was
+  // applied: one for each sequence that decodes, and of each prompt what is left, at most a step's budget. Adds to
+  // `by_class`, which has an entry for every class.
   void AddWantedTokens(std::span<std::int64_t> by_class) const;
   // Predicted time of a step like the last one.
   Duration PredictStep() const { return cost_model_.Predict(last_work_); }
   // The step that was planned last.
-  Duration PredictPlannedStep() const { return cost_model_.Predict(work_); }
+  Duration PredictPlannedStep() const { return cost_model_.Predict(step_->work); }
   // What its class requires before the deadline, in output tokens.
   std::int64_t RequiredTokens(ClassId service_class, std::int64_t max_output_tokens) const {
     return berth::RequiredTokens(policy_.classes[static_cast<std::size_t>(service_class)], max_output_tokens);
@@ -192,23 +208,30 @@ class Scheduler final : public PoolView {
     SequenceId sequence = 0;
     std::vector<TokenId> history;  // prompt and output; capacity for all of it
     std::int64_t stored = 0;       // tokens whose K and V are there
-    std::int64_t planned = 0;      // tokens of the step in flight
+    std::int64_t ahead = 0;        // the same once the steps in flight are done
+    std::int32_t draws = 0;        // tokens that they draw
+    std::int32_t last_draw = 0;    // the logit row of the last of them
     std::int64_t highest_stored = 0;
     std::int32_t drafted = -1;  // its row in draft_, if that is still valid
     bool ended = false;
+
+    // Once the steps in flight are done.
+    std::int64_t length() const { return static_cast<std::int64_t>(history.size()) + draws; }
   };
   struct Request {
     ScheduledRequest spec;
     std::vector<Choice> choices;
     std::optional<BlockReservation> blocks;  // while running
-    std::size_t running_index = 0;
+    std::int32_t run = 0;                    // how often it was started
+    std::int32_t running_index = 0;
     std::int64_t table_blocks = 0;  // its part of table_blocks_
     std::int64_t cached_tokens = 0;
     std::int64_t recomputed_tokens = 0;
-    bool forked = false;             // every choice has its own copy of the prompt's last, partial block
     std::unique_ptr<HostCopy> host;  // what lies in the host's memory, from a preemption until it is copied back
-    std::int64_t copies = 0;         // between the pool and the host's memory, in the step in flight
-    bool in_step = false;
+    std::int64_t last_step = 0;      // the last that it had a part in
+    std::int32_t part = 0;           // its place among that step's parts
+    bool forked = false;             // every choice has its own copy of the prompt's last, partial block
+    bool removed = false;            // only steps in flight know it still
 
     std::int64_t prompt_tokens() const { return static_cast<std::int64_t>(spec.prompt.size()); }
   };
@@ -218,6 +241,46 @@ class Scheduler final : public PoolView {
     std::int32_t choice = 0;
     std::int64_t need = 0;
     std::int64_t chunk = 0;
+  };
+
+  // What a step has of a request.
+  struct Part {
+    Request* request = nullptr;
+    std::int32_t run = 0;         // in which it was planned; of a request that is parked, the last one
+    std::int64_t copies_out = 0;  // to the host's memory
+    std::int64_t copies_in = 0;   // and from it
+    bool forked = false;          // with this step
+    bool any_row = false;         // once the step is applied: one that is no ghost,
+    bool any_other_row = false;   // and one that did anything but decode
+  };
+  struct PlannedRow {
+    std::int32_t part = 0;
+    std::int32_t choice = 0;
+    bool decodes = false;
+  };
+  struct PlannedDraw {
+    std::int32_t part = 0;
+    std::int32_t choice = 0;
+    std::int32_t logit_row = 0;
+  };
+  struct PlannedTargets {
+    std::int32_t part = 0;
+    std::int32_t choice = 0;
+    TargetRows rows;
+  };
+  struct LeftOut {
+    RequestKey request = 0;
+    std::int32_t run = 0;
+  };
+  // A step, and whose is what in it. Requests that are gone are kept as long as a step in flight names them.
+  struct PlannedStep {
+    StepPlan plan;
+    StepWork work;
+    std::vector<Part> parts;
+    std::vector<PlannedRow> rows;  // as plan.rows
+    std::vector<PlannedDraw> draws;
+    std::vector<PlannedTargets> targets;
+    std::vector<LeftOut> left_out;  // prefills that got no chunk
   };
 
   // A decode row of the next step without what the step in flight decides.
@@ -249,6 +312,7 @@ class Scheduler final : public PoolView {
   CachedPrefix Cached(const Request& r) const;
   void Start(const AdmissionPlan::Start& start);
   void LetGo(Request* r);
+  void Bury(std::unique_ptr<Request> r);
   std::int64_t Left(const Request& r, std::int64_t computed_tokens) const;
   std::int32_t Leader(const Request& r) const;
 
@@ -263,8 +327,9 @@ class Scheduler final : public PoolView {
   void DropSwapIn(Request* r, std::int32_t choice);
   void ForgetHostCopyIfUnused(Request* r);
   void DropHostCopy(Request* r);
+  void KeepHostCopy(Request* r);
   void EmitSwaps();
-  void FinishSwap(Request* r);
+  void FinishSwaps(const Part& part);
 
   // draft.cc
   void Draft(Request* r, std::int32_t choice);
@@ -272,22 +337,43 @@ class Scheduler final : public PoolView {
   void EmitDrafted(Request* r, std::int32_t choice, DraftedRow* drafted);
 
   // step_result.cc
-  StepShare TakeRows(Request* r);
-  double PredictedCost(const Request& r, const Choice& c) const;
-
-  // step_planner.cc
-  static bool IsDecoding(const Request& r, const Choice& c) {
-    const auto length = static_cast<std::int64_t>(c.history.size());
-    return length > r.prompt_tokens() && length - c.stored == 1;
+  static bool Runs(const Part& part) { return part.request->run == part.run && part.request->blocks.has_value(); }
+  static bool IsGhost(const Part& part, std::int32_t choice) {
+    return !Runs(part) || part.request->choices[static_cast<std::size_t>(choice)].ended;
   }
+  PlannedStep& InFlight(std::int32_t nth) {
+    return steps_[static_cast<std::size_t>((oldest_ + nth) % kMaxStepsInFlight)];
+  }
+  void TakeRow(PlannedStep* step, std::size_t row);
+  void TakePart(const Part& part, StepShare* share);
+  void TakeTargets(const PlannedStep& step);
+  void TakeDraws(const PlannedStep& step, const StepResult& result);
+  void NoteMovedEnds(const PlannedStep& step);
+  double PredictedCost(const PlannedStep& step, std::size_t row) const;
+  void ScaleShares();
+  void DropParts(const PlannedStep& step);
+  void LetGoOfBuried(std::int64_t step);
+  std::span<const RequestKey> Drop(std::int32_t nth);
+
+  // step_planner.cc: all of it once the steps in flight are done.
+  static bool IsDecoding(const Request& r, const Choice& c) {
+    return c.length() > r.prompt_tokens() && c.length() - c.ahead == 1;
+  }
+  static bool IsComplete(const Request& r, const Choice& c) {
+    return c.length() - r.prompt_tokens() >= r.spec.max_output_tokens;
+  }
+  void BeginStep();
   bool EmitDecodes(Request* r);
   void GatherPrefills(TimePoint now);
   std::optional<Duration> TooLate(const Request& r, const Prefill& p, TimePoint now) const;
   std::int64_t PrefillBudget(std::int64_t decodes) const;
   void ShareOut(std::int64_t budget);
-  void PutInStep(Request* r);
+  Part& PartOf(Request* r);
   void ForkIfDue(Request* r);
   void Emit(Request* r, std::int32_t choice, std::int64_t tokens);
+  void EmitRow(Request* r, std::int32_t choice, const StepRow& row);
+  void TakeAhead(Request* r, std::int32_t choice, std::int64_t end);
+  std::int64_t CommonTokens(const Request& r, bool forked, std::int64_t leader_tokens) const;
   static LogitRow DecodeLogits(const Request& r, std::int32_t choice, std::int64_t length);
   void AddDraw(Request* r, std::int32_t choice, const LogitRow& row);
   void EmitLogits(Request* request, std::int32_t choice, std::int64_t tokens);
@@ -300,17 +386,20 @@ class Scheduler final : public PoolView {
   SequenceId next_sequence_ = 0;
   std::int64_t table_blocks_ = 0;  // the most that a step's block tables may hold, so that decoding never grows them
 
-  StepPlan step_;
-  StepWork work_;            // of step_
-  StepWork last_work_;       // of the last step that succeeded
-  Duration tightest_slo_{};  // among what decodes in step_
+  const std::int32_t max_steps_in_flight_;
+  std::array<PlannedStep, kMaxStepsInFlight> steps_;  // a ring
+  std::int32_t oldest_ = 0;
+  std::int32_t in_flight_ = 0;
+  PlannedStep* step_ = steps_.data();  // the one that is being planned, or was planned last
+  std::int64_t planned_steps_ = 0;
+  std::vector<std::unique_ptr<Request>> buried_;  // gone, but a step in flight names them
+  StepWork last_work_;                            // of the last step that succeeded
+  Duration tightest_slo_{};                       // among what decodes in step_
   std::vector<DraftedRow> draft_;
   std::vector<BlockId> draft_block_ids_;
   std::vector<Request*> prefilling_;  // have a sequence that does not decode
   std::vector<Prefill> prefills_;
-  std::vector<Request*> stepped_;
   std::vector<DrawnToken> drawn_;
-  std::vector<Request*> drawn_from_;  // whose each of them is
   std::vector<TargetRows> target_rows_;
   std::vector<HopelessRequest> hopeless_;
   std::vector<RequestKey> dropped_;

@@ -13,17 +13,8 @@ std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
 }  // namespace
 
 const StepPlan& Scheduler::PlanStep(TimePoint now) {
-  step_.Clear();
-  ++step_.step;
-  work_ = StepWork();
-  drawn_.clear();
-  drawn_from_.clear();
-  target_rows_.clear();
-  stepped_.clear();
-  hopeless_.clear();
-  tightest_slo_ = Duration::max();
-  // The drafted rows' tables are there already; what is not drafted goes behind them.
-  std::swap(step_.block_ids, draft_block_ids_);
+  BERTH_CHECK_MSG(in_flight_ < max_steps_in_flight_, "too many steps in flight");
+  BeginStep();
   EmitSwaps();
 
   prefilling_.clear();
@@ -34,14 +25,37 @@ const StepPlan& Scheduler::PlanStep(TimePoint now) {
   draft_block_ids_.clear();
   prefills_.clear();
   GatherPrefills(now);
-  if (!prefills_.empty()) ShareOut(PrefillBudget(work_.decode_sequences));
+  if (!prefills_.empty()) ShareOut(PrefillBudget(step_->work.decode_sequences));
   for (const Prefill& p : prefills_) {
-    if (p.chunk == 0) continue;
-    work_.prefill_tokens += p.chunk;
-    work_.prefill_kv_products += p.chunk * (p.request->choices[Index(p.choice)].stored + p.chunk);
+    if (p.chunk == 0) {
+      step_->left_out.push_back({p.request->spec.key, p.request->run});
+      continue;
+    }
+    step_->work.prefill_tokens += p.chunk;
+    step_->work.prefill_kv_products += p.chunk * (p.request->choices[Index(p.choice)].ahead + p.chunk);
     Emit(p.request, p.choice, p.chunk);
   }
-  return step_;
+  if (!step_->plan.empty()) ++in_flight_;
+  return step_->plan;
+}
+
+void Scheduler::BeginStep() {
+  step_ = &InFlight(in_flight_);
+  StepPlan& plan = step_->plan;
+  plan.Clear();
+  plan.step = ++planned_steps_;
+  step_->work = StepWork();
+  step_->parts.clear();
+  step_->rows.clear();
+  step_->draws.clear();
+  step_->targets.clear();
+  step_->left_out.clear();
+  hopeless_.clear();
+  tightest_slo_ = Duration::max();
+  if (in_flight_ > 0) draft_.clear();  // it was made without knowing what this one carries
+  // The drafted rows' tables are there already; what is not drafted goes behind them.
+  if (!draft_.empty()) std::swap(plan.block_ids, draft_block_ids_);
+  if (Index(table_blocks_) > plan.block_ids.capacity()) plan.block_ids.reserve(2 * Index(table_blocks_));
 }
 
 // A row for each of the request's sequences that decodes. False where one does not.
@@ -51,14 +65,14 @@ bool Scheduler::EmitDecodes(Request* r) {
   bool any = false;
   for (std::size_t q = 0; q < r->choices.size(); ++q) {
     const Choice& c = r->choices[q];
-    if (c.ended) continue;
+    if (c.ended || IsComplete(*r, c)) continue;
     if (!IsDecoding(*r, c)) {
       all = false;
       continue;
     }
     any = true;
-    ++work_.decode_sequences;
-    work_.decode_kv_tokens += c.stored + 1;
+    ++step_->work.decode_sequences;
+    step_->work.decode_kv_tokens += c.ahead + 1;
     const auto choice = static_cast<std::int32_t>(q);
     if (DraftedRow* drafted = Drafted(c)) {
       EmitDrafted(r, choice, drafted);
@@ -76,20 +90,20 @@ bool Scheduler::EmitDecodes(Request* r) {
 void Scheduler::GatherPrefills(TimePoint now) {
   for (Request* r : prefilling_) {
     const std::int32_t leader = Leader(*r);
-    const bool shared_ready = r->choices[Index(leader)].stored >= SharedTokens(*r);
+    const bool shared_ready = r->choices[Index(leader)].ahead >= SharedTokens(*r);
     std::optional<Duration> hopeless;
     for (std::size_t q = 0; q < r->choices.size(); ++q) {
       const Choice& c = r->choices[q];
       const auto choice = static_cast<std::int32_t>(q);
-      if (c.ended || IsDecoding(*r, c)) continue;
+      if (c.ended || IsComplete(*r, c) || IsDecoding(*r, c)) continue;
       // One sequence computes what all share, and before they part it computes the whole prompt.
       if (choice != leader && (!shared_ready || !r->forked)) continue;
-      const Prefill p{r, choice, static_cast<std::int64_t>(c.history.size()) - c.stored, 0};
+      const Prefill p{r, choice, c.length() - c.ahead, 0};
       if (!hopeless.has_value()) hopeless = TooLate(*r, p, now);
       if (!hopeless.has_value()) prefills_.push_back(p);
     }
     if (!hopeless.has_value()) continue;
-    const std::int64_t computed_tokens = r->choices[Index(leader)].stored - r->cached_tokens;
+    const std::int64_t computed_tokens = r->choices[Index(leader)].ahead - r->cached_tokens;
     hopeless_.push_back({r->spec.key, *hopeless, std::max<std::int64_t>(0, computed_tokens)});
   }
   std::ranges::sort(prefills_, [&](const Prefill& a, const Prefill& b) {
@@ -118,8 +132,8 @@ std::int64_t Scheduler::PrefillBudget(std::int64_t decodes) const {
   const std::int64_t most = std::max<std::int64_t>(1, policy_.max_batched_tokens - decodes);
   if (tightest_slo_ == Duration::max()) return most;
   const Prefill& first = prefills_.front();
-  const std::int64_t context = first.request->choices[Index(first.choice)].stored;
-  const std::int64_t within = cost_model_.PrefillTokensWithin(tightest_slo_, work_, context, most);
+  const std::int64_t context = first.request->choices[Index(first.choice)].ahead;
+  const std::int64_t within = cost_model_.PrefillTokensWithin(tightest_slo_, step_->work, context, most);
   return std::clamp(within, std::min<std::int64_t>(pool_->shape().block_tokens, most), most);
 }
 
@@ -146,72 +160,109 @@ void Scheduler::ShareOut(std::int64_t budget) {
 void Scheduler::ForkIfDue(Request* r) {
   if (r->forked) return;
   const std::int32_t leader = Leader(*r);
-  if (!IsDecoding(*r, r->choices[Index(leader)])) return;
+  if (!IsDecoding(*r, r->choices[Index(leader)]) || IsComplete(*r, r->choices[Index(leader)])) return;
   r->forked = true;
   if (r->prompt_tokens() == SharedTokens(*r)) return;
   for (std::size_t q = 0; q < r->choices.size(); ++q) {
     const auto choice = static_cast<std::int32_t>(q);
     if (choice == leader || r->choices[q].ended) continue;
-    step_.block_copies.push_back({r->blocks->own_blocks(leader)[0], r->blocks->own_blocks(choice)[0]});
+    step_->plan.block_copies.push_back({r->blocks->own_blocks(leader)[0], r->blocks->own_blocks(choice)[0]});
   }
 }
 
 void Scheduler::Emit(Request* r, std::int32_t choice, std::int64_t tokens) {
-  Choice& c = r->choices[Index(choice)];
-  const std::int64_t end = c.stored + tokens;
+  const Choice& c = r->choices[Index(choice)];
+  const std::int64_t end = c.ahead + tokens;
   r->blocks->Cover(choice, end);
   if (!r->forked && end == r->prompt_tokens() && r->spec.max_output_tokens > 1) {
     for (std::size_t q = 0; q < r->choices.size(); ++q) {
       if (!r->choices[q].ended) r->blocks->Cover(static_cast<std::int32_t>(q), end);
     }
   }
+  std::vector<BlockId>& tables = step_->plan.block_ids;
   StepRow row;
   row.sequence = c.sequence;
-  row.first_position = static_cast<std::int32_t>(c.stored);
-  row.token_begin = static_cast<std::int32_t>(step_.token_ids.size());
+  row.first_position = static_cast<std::int32_t>(c.ahead);
   row.num_tokens = static_cast<std::int32_t>(tokens);
-  row.block_begin = static_cast<std::int32_t>(step_.block_ids.size());
-  step_.token_ids.insert(step_.token_ids.end(), c.history.begin() + c.stored, c.history.begin() + end);
-  r->blocks->AppendTable(choice, &step_.block_ids);
-  row.num_blocks = static_cast<std::int32_t>(step_.block_ids.size()) - row.block_begin;
-  step_.rows.push_back(row);
-  c.planned = tokens;
+  row.block_begin = static_cast<std::int32_t>(tables.size());
+  r->blocks->AppendTable(choice, &tables);
+  row.num_blocks = static_cast<std::int32_t>(tables.size()) - row.block_begin;
+  EmitRow(r, choice, row);
   EmitLogits(r, choice, tokens);
-  PutInStep(r);
+  TakeAhead(r, choice, end);
 }
 
-void Scheduler::PutInStep(Request* r) {
-  if (!r->in_step) stepped_.push_back(r);
-  r->in_step = true;
+// All of a row but what it draws.
+void Scheduler::EmitRow(Request* r, std::int32_t choice, const StepRow& row) {
+  const Choice& c = r->choices[Index(choice)];
+  StepPlan& plan = step_->plan;
+  plan.rows.push_back(row);
+  plan.rows.back().token_begin = static_cast<std::int32_t>(plan.token_ids.size());
+  const std::int64_t end = c.ahead + row.num_tokens;
+  const std::int64_t known = std::min(end, static_cast<std::int64_t>(c.history.size()));
+  plan.token_ids.insert(plan.token_ids.end(), c.history.begin() + c.ahead, c.history.begin() + known);
+  if (known < end) {
+    // The step in flight draws it.
+    plan.carried_tokens.push_back({static_cast<std::int32_t>(plan.token_ids.size()), c.last_draw});
+    plan.token_ids.push_back(kNoToken);
+  }
+  Part& part = PartOf(r);
+  part.forked = r->forked;
+  step_->rows.push_back({r->part, choice, IsDecoding(*r, c)});
+}
+
+// The choice's row is in the step. What a leader computes of the prompt will be there for all choices.
+void Scheduler::TakeAhead(Request* r, std::int32_t choice, std::int64_t end) {
+  r->choices[Index(choice)].ahead = end;
+  if (r->choices.size() == 1 || choice != Leader(*r)) return;
+  const std::int64_t common = CommonTokens(*r, r->forked, end);
+  for (Choice& c : r->choices) c.ahead = std::max(c.ahead, common);
+}
+
+// What all choices of a group have, where their leader has so many tokens: nothing before it is through with what they
+// share.
+std::int64_t Scheduler::CommonTokens(const Request& r, bool forked, std::int64_t leader_tokens) const {
+  if (leader_tokens < SharedTokens(r)) return 0;
+  return forked ? SharedTokens(r) : leader_tokens;
+}
+
+Scheduler::Part& Scheduler::PartOf(Request* r) {
+  if (r->last_step != step_->plan.step) {
+    r->last_step = step_->plan.step;
+    r->part = static_cast<std::int32_t>(step_->parts.size());
+    step_->parts.push_back({.request = r, .run = r->run});
+  }
+  return step_->parts[Index(r->part)];
 }
 
 void Scheduler::EmitLogits(Request* request, std::int32_t choice, std::int64_t tokens) {
   const Request& r = *request;
   const Choice& c = r.choices[Index(choice)];
-  const std::int64_t end = c.stored + tokens;
-  const std::int64_t first_index = static_cast<std::int64_t>(step_.token_ids.size()) - tokens - c.stored;
+  StepPlan& plan = step_->plan;
+  const std::int64_t end = c.ahead + tokens;
+  const std::int64_t first_index = std::ssize(plan.token_ids) - tokens - c.ahead;
   if (r.spec.prompt_logprobs != kNoLogprobs) {
     // Positions that a request computes again after a preemption were reported already, be it by a choice that has
     // ended.
     std::int64_t reported = 0;
     for (const Choice& any : r.choices) reported = std::max(reported, any.highest_stored);
-    const auto first = static_cast<std::int32_t>(step_.logit_rows.size());
-    for (std::int64_t p = std::max(c.stored, reported); p < std::min(end, r.prompt_tokens() - 1); ++p) {
+    const auto first = static_cast<std::int32_t>(plan.logit_rows.size());
+    for (std::int64_t p = std::max(c.ahead, reported); p < std::min(end, r.prompt_tokens() - 1); ++p) {
       LogitRow row;
       row.token_index = static_cast<std::int32_t>(first_index + p);
       row.target = r.spec.prompt[Index(p + 1)];
       row.top_logprobs = r.spec.prompt_logprobs;
-      step_.logit_rows.push_back(row);
+      plan.logit_rows.push_back(row);
     }
-    const auto count = static_cast<std::int32_t>(step_.logit_rows.size()) - first;
-    if (count > 0) target_rows_.push_back({r.spec.key, first, count});
+    const auto count = static_cast<std::int32_t>(plan.logit_rows.size()) - first;
+    if (count > 0) step_->targets.push_back({r.part, choice, {r.spec.key, first, count}});
   }
-  if (end < static_cast<std::int64_t>(c.history.size())) return;
+  if (end < c.length()) return;
   for (std::size_t q = 0; q < r.choices.size(); ++q) {
     const auto drawer = static_cast<std::int32_t>(q);
     const Choice& d = r.choices[q];
     if (d.ended || (r.forked && drawer != choice)) continue;
-    LogitRow row = DecodeLogits(r, drawer, static_cast<std::int64_t>(d.history.size()));
+    LogitRow row = DecodeLogits(r, drawer, d.length());
     row.token_index = static_cast<std::int32_t>(first_index + end - 1);
     AddDraw(request, drawer, row);
   }
@@ -230,10 +281,13 @@ LogitRow Scheduler::DecodeLogits(const Request& r, std::int32_t choice, std::int
 }
 
 void Scheduler::AddDraw(Request* r, std::int32_t choice, const LogitRow& row) {
-  drawn_.push_back({r->spec.key, choice, kNoToken, static_cast<std::int32_t>(step_.logit_rows.size())});
-  drawn_from_.push_back(r);
-  step_.logit_rows.push_back(row);
-  step_.logit_rows.back().sampling.history = r->choices[Index(choice)].history;
+  Choice& c = r->choices[Index(choice)];
+  std::vector<LogitRow>& rows = step_->plan.logit_rows;
+  c.last_draw = static_cast<std::int32_t>(rows.size());
+  step_->draws.push_back({r->part, choice, c.last_draw});
+  rows.push_back(row);
+  rows.back().sampling.history = c.history;
+  ++c.draws;
 }
 
 }  // namespace berth

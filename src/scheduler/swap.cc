@@ -97,6 +97,7 @@ void Scheduler::SwapIn(Request* r) {
         PlanSwapIn(r, choice, shared_tokens, copy.own_tokens[q], copy.OwnBegin(choice, pool_->shape().block_tokens));
     c.stored = std::max({c.stored, shared_tokens, shared_tokens + own});
   }
+  for (Choice& c : r->choices) c.ahead = c.stored;
   ForgetHostCopyIfUnused(r);
 }
 
@@ -151,33 +152,38 @@ void Scheduler::DropHostCopy(Request* r) {
   r->host.reset();
 }
 
+// The request is preempted again while what it had comes back: the host's memory still has all of it.
+void Scheduler::KeepHostCopy(Request* r) {
+  std::erase_if(swap_in_, [&](const PendingSwap& swap) { return swap.request == r; });
+  r->host->state = HostCopy::State::kThere;
+}
+
 void Scheduler::EmitSwaps() {
-  const auto emit = [&](std::vector<PendingSwap>* pending, std::vector<SwapCopy>* out) {
-    for (const PendingSwap& swap : *pending) {
-      out->push_back(swap.copy);
-      ++swap.request->copies;
-      PutInStep(swap.request);
-    }
-    work_.swapped_blocks += std::ssize(*pending);
-    pending->clear();
-  };
-  emit(&swap_out_, &step_.swap_out);
-  emit(&swap_in_, &step_.swap_in);
-  if (Planted(PlantedBug::kSwapInSkipped) && !step_.swap_in.empty()) step_.swap_in.pop_back();
+  for (const PendingSwap& swap : swap_out_) {
+    step_->plan.swap_out.push_back(swap.copy);
+    ++PartOf(swap.request).copies_out;
+    swap.request->host->state = HostCopy::State::kThere;  // for every later step
+  }
+  for (const PendingSwap& swap : swap_in_) {
+    step_->plan.swap_in.push_back(swap.copy);
+    ++PartOf(swap.request).copies_in;
+  }
+  step_->work.swapped_blocks += std::ssize(swap_out_) + std::ssize(swap_in_);
+  swap_out_.clear();
+  swap_in_.clear();
+  if (Planted(PlantedBug::kSwapInSkipped) && !step_->plan.swap_in.empty()) step_->plan.swap_in.pop_back();
 }
 
 // The step with the request's copies succeeded.
-void Scheduler::FinishSwap(Request* r) {
-  if (r->host->state == HostCopy::State::kLeaving) {
-    swapped_out_blocks_ += r->copies;
-    r->host->state = HostCopy::State::kThere;
-    return;
-  }
-  swapped_in_blocks_ += r->copies;
-  r->host.reset();
-  for (std::size_t q = 0; q < r->choices.size(); ++q) {
-    const Choice& c = r->choices[q];
-    if (!c.ended) r->blocks->MarkComputed(static_cast<std::int32_t>(q), c.history, c.stored);
+void Scheduler::FinishSwaps(const Part& part) {
+  swapped_out_blocks_ += part.copies_out;
+  swapped_in_blocks_ += part.copies_in;
+  if (part.copies_in == 0 || !Runs(part)) return;
+  Request& r = *part.request;
+  r.host.reset();
+  for (std::size_t q = 0; q < r.choices.size(); ++q) {
+    const Choice& c = r.choices[q];
+    if (!c.ended) r.blocks->MarkComputed(static_cast<std::int32_t>(q), c.history, c.stored);
   }
 }
 

@@ -11,7 +11,7 @@ CoreLoop::CoreLoop(const KvPoolShape& pool, const Policy& policy, Backend* backe
     : pool_(pool, static_cast<std::int32_t>(policy.classes.size())),
       desk_(policy),
       admission_(pool, policy),
-      scheduler_(&pool_, policy, cost_model),
+      scheduler_(&pool_, policy, cost_model, backend->info().max_steps_in_flight),
       backend_(backend) {}
 
 CoreLoop::~CoreLoop() {
@@ -53,8 +53,8 @@ RequestKey CoreLoop::ArriveWithTicket(const LoopRequest& request, TimePoint now)
   EndWhatEndedBetweenPlans(now);
   auto live = std::make_unique<Live>();
   live->request = request;
-  live->sampling.n = request.n;
-  live->sampling.seed = request.seed;
+  live->sampling->n = request.n;
+  live->sampling->seed = request.seed;
   live->outcome.arrival = now;
   live->outcome.output.resize(static_cast<std::size_t>(request.n));
   live->ended.resize(static_cast<std::size_t>(request.n));
@@ -66,7 +66,8 @@ RequestKey CoreLoop::ArriveWithTicket(const LoopRequest& request, TimePoint now)
   scheduled.prompt = request.prompt;
   scheduled.max_output_tokens = request.max_output_tokens;
   scheduled.salt = request.salt;
-  scheduled.sampling = &live->sampling;
+  scheduled.sampling = live->sampling.get();
+  scheduled.lender = live->sampling;
   scheduled.prompt_logprobs = request.prompt_logprobs;
   scheduler_.Add(std::move(scheduled));
   live_[key] = std::move(live);
@@ -123,8 +124,12 @@ void CoreLoop::UpdateDesk(const AdmissionPlan& plan) {
 bool CoreLoop::Tick(TimePoint now) {
   progressed_ = false;
   last_step_ = nullptr;
+  result_.busy = Duration(0);
   ApplyLateStops(now);
-  if (live_.empty()) return progressed_;
+  if (live_.empty()) {
+    while (!in_flight_.empty()) Collect(now);
+    return progressed_;
+  }
   const Duration step_time = fixed_step_time_.value_or(scheduler_.PredictStep());
   const AdmissionPlan& plan = admission_.Plan(now, step_time, scheduler_);
   UpdateDesk(plan);
@@ -171,14 +176,26 @@ void CoreLoop::RunStep(TimePoint now) {
   for (const HopelessRequest& r : scheduler_.hopeless()) {
     admission_.EndInfeasible(r.key, now + r.predicted, r.computed_tokens);
   }
-  result_.busy = Duration(0);
-  if (step.empty()) return;
-  last_step_ = &step;
+  if (!step.empty()) {
+    BERTH_CHECK(backend_->Submit(step).ok());
+    in_flight_.push_back(&step);
+    const bool draft = drafts_ && drafts_(step);
+    if (draft && backend_->info().max_steps_in_flight == 1) scheduler_.DraftStep();
+    progressed_ = true;
+  }
+  const bool more_may_follow = !step.empty() && std::ssize(in_flight_) < backend_->info().max_steps_in_flight;
+  if (!in_flight_.empty() && !more_may_follow) Collect(now);
+  while (broken_) Collect(now);
+}
+
+void CoreLoop::Collect(TimePoint now) {
+  last_step_ = in_flight_.front();
+  in_flight_.pop_front();
   progressed_ = true;
-  BERTH_CHECK(backend_->Submit(step).ok());
-  if (drafts_ && drafts_(step)) scheduler_.DraftStep();
   last_step_failed_ = !backend_->Await(&result_).ok();
+  BERTH_CHECK_MSG(last_step_failed_ || !broken_, "a step behind one that failed did not fail");
   if (last_step_failed_) {
+    broken_ = !in_flight_.empty();
     for (const RequestKey key : scheduler_.DropStep()) admission_.Cancel(key, RefusalReason::kBackendFault);
     return;
   }

@@ -1,8 +1,10 @@
 // The deterministic core in one loop: arrivals, plan, commit, step, result. What the engine does between its threads,
-// for tests and simulations that own the clock.
+// for tests and simulations that own the clock. Where the backend takes two steps at once, each is submitted while the
+// one before is in flight.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -57,7 +59,8 @@ class CoreLoop {
   void Cancel(RequestKey key) { admission_.Cancel(key); }
   void SetPolicy(const Policy& policy, TimePoint now);
 
-  // One plan and one step. False where nothing is left to do. `after_plan` runs once the plan is committed.
+  // One plan and one step. False where nothing is left to do. `after_plan` runs once the plan is committed. With two
+  // steps in flight: the plan of one and the result of the one before.
   bool Tick(TimePoint now);
 
   // After a Tick: does as many steps at once, each of `step_time` and drawing the same token, as decide nothing and are
@@ -70,7 +73,8 @@ class CoreLoop {
   void set_stop_lag(std::int64_t plans) { stop_lag_ = plans; }
   void set_after_plan(std::function<void(const AdmissionPlan&)> check) { after_plan_ = std::move(check); }
   void set_step_time(Duration step_time) { fixed_step_time_ = step_time; }
-  // Told each step once it is submitted: whether the next one is drafted while it runs.
+  // Told each step once it is submitted: whether the next one is drafted while it runs, where that is not submitted
+  // ahead.
   void set_drafts(std::function<bool(const StepPlan&)> drafts) { drafts_ = std::move(drafts); }
 
   EntryDesk& desk() { return desk_; }
@@ -88,7 +92,9 @@ class CoreLoop {
   };
   std::vector<View> Views() const;
   std::int64_t live() const { return static_cast<std::int64_t>(live_.size()); }
+  // The step whose result the last Tick took; null where there was none.
   const StepPlan* last_step() const { return last_step_; }
+  bool submits_ahead() const { return backend_->info().max_steps_in_flight > 1; }
   bool last_step_failed() const { return last_step_failed_; }
   Duration last_busy() const { return result_.busy; }
   // Something started, ended or was computed in the last Tick.
@@ -97,7 +103,7 @@ class CoreLoop {
  private:
   struct Live {
     LoopRequest request;
-    SamplingSpec sampling;
+    std::shared_ptr<SamplingSpec> sampling = std::make_shared<SamplingSpec>();
     Outcome outcome;
     std::vector<bool> ended;
     std::vector<bool> stopping;  // will be told to end
@@ -112,6 +118,7 @@ class CoreLoop {
   void EndChoice(RequestKey key, std::int32_t choice, TimePoint now);
   void ApplyLateStops(TimePoint now);
   void RunStep(TimePoint now);
+  void Collect(TimePoint now);
 
   BlockPool pool_;
   EntryDesk desk_;
@@ -134,6 +141,8 @@ class CoreLoop {
   std::optional<Duration> fixed_step_time_;
   std::function<bool(const StepPlan&)> drafts_;
   StepResult result_;
+  std::deque<const StepPlan*> in_flight_;
+  bool broken_ = false;  // what is in flight is behind a step that failed
   const StepPlan* last_step_ = nullptr;
   bool last_step_failed_ = false;
   std::vector<BlockId> released_;

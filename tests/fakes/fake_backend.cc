@@ -39,44 +39,63 @@ FakeBackend::FakeBackend(BackendInfo info, NextToken next_token, FakeClock* cloc
                    kNoToken) {}
 
 absl::Status FakeBackend::Submit(const StepPlan& plan) {
-  BERTH_CHECK_MSG(plan_ == nullptr, "one step at a time");
+  BERTH_CHECK_MSG(std::ssize(in_flight_) < info_.max_steps_in_flight, "too many steps in flight");
   CheckPlan(plan);
   bool done = true;
   {
     const std::lock_guard lock(mutex_);
     NoteSeen(plan);
-    if (failing_submits_.contains(submitted_++)) return absl::InternalError("submit was told to fail");
-    plan_ = &plan;
+    const std::int64_t number = submitted_++;
+    if (failing_submits_.contains(number)) return absl::InternalError("submit was told to fail");
+    in_flight_.push_back({&plan, number});
     if (gate_closed_ && permits_ == 0) {
-      at_gate_ = true;
+      ++at_gate_;
       done = false;
       changed_.notify_all();
-    } else if (gate_closed_) {
-      --permits_;
+    } else {
+      if (gate_closed_) --permits_;
+      ++done_;
     }
   }
   if (done && notify_) notify_();
   return absl::OkStatus();
 }
 
+// A step runs when it is awaited: as late as it may.
 absl::Status FakeBackend::Await(StepResult* result) {
-  BERTH_CHECK_MSG(plan_ != nullptr, "nothing was submitted");
+  BERTH_CHECK_MSG(!in_flight_.empty(), "nothing was submitted");
+  const Submitted step = in_flight_.front();
+  in_flight_.pop_front();
+  const bool doomed = doomed_ > 0;
+  if (doomed) --doomed_;
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !at_gate_; });
-    const StepPlan& plan = *std::exchange(plan_, nullptr);
+    changed_.wait(lock, [this] { return done_ > 0; });
+    --done_;
     if (clock_ != nullptr) clock_->Advance(step_time_);
-    if (broken_ || failing_awaits_.contains(submitted_ - 1)) return absl::InternalError("await was told to fail");
-    lock.unlock();
-    Copy(plan);
-    for (const StepRow& row : plan.rows) Store(plan, row);
-    result->step = plan.step;
-    result->logits.clear();
-    result->top.clear();
-    result->busy = step_time_;
-    for (const LogitRow& row : plan.logit_rows) result->logits.push_back(Answer(plan, row, result));
+    if (doomed) return absl::InternalError("the step before failed");
+    if (broken_ || failing_awaits_.contains(step.number)) {
+      doomed_ = in_flight_.size();
+      return absl::InternalError("await was told to fail");
+    }
   }
+  const StepPlan& plan = *step.plan;
+  Copy(plan);
+  for (const StepRow& row : plan.rows) Store(plan, row);
+  result->step = plan.step;
+  result->logits.clear();
+  result->top.clear();
+  result->busy = step_time_;
+  for (const LogitRow& row : plan.logit_rows) result->logits.push_back(Answer(plan, row, result));
+  answers_ = result->logits;
   return absl::OkStatus();
+}
+
+TokenId FakeBackend::Token(const StepPlan& plan, std::int32_t index) const {
+  const TokenId id = plan.token_ids[static_cast<std::size_t>(index)];
+  if (id != kNoToken) return id;
+  const auto carried = std::ranges::find(plan.carried_tokens, index, &CarriedToken::token_index);
+  return answers_[static_cast<std::size_t>(carried->logit_row)].token;
 }
 
 void FakeBackend::NoteSeen(const StepPlan& plan) {
@@ -96,7 +115,8 @@ void FakeBackend::CheckPlan(const StepPlan& plan) {
   const auto num_block_ids = static_cast<std::int32_t>(plan.block_ids.size());
   BERTH_CHECK(num_tokens <= info_.max_step_tokens);
   BERTH_CHECK(!plan.empty());
-  for (const TokenId id : plan.token_ids) BERTH_CHECK(id >= 0 && id < info_.vocab_size);
+  for (const TokenId id : plan.token_ids) BERTH_CHECK(id == kNoToken || (id >= 0 && id < info_.vocab_size));
+  CheckCarried(plan);
   for (const BlockId id : plan.block_ids) BERTH_CHECK(id >= 0 && id < info_.pool.num_blocks);
   std::int32_t covered = 0;
   for (const StepRow& row : plan.rows) {
@@ -113,6 +133,21 @@ void FakeBackend::CheckPlan(const StepPlan& plan) {
   }
   BERTH_CHECK(covered == num_tokens);
   CheckLogits(plan);
+}
+
+// Every token that is not known is one that the step just before, still in flight, draws.
+void FakeBackend::CheckCarried(const StepPlan& plan) const {
+  BERTH_CHECK(std::ranges::count(plan.token_ids, kNoToken) == std::ssize(plan.carried_tokens));
+  std::int32_t last_index = -1;
+  for (const CarriedToken& carried : plan.carried_tokens) {
+    BERTH_CHECK(carried.token_index > last_index && carried.token_index < std::ssize(plan.token_ids));
+    BERTH_CHECK(plan.token_ids[static_cast<std::size_t>(carried.token_index)] == kNoToken);
+    last_index = carried.token_index;
+    BERTH_CHECK_MSG(!in_flight_.empty(), "a token is carried from a step that is not in flight");
+    const std::vector<LogitRow>& before = in_flight_.back().plan->logit_rows;
+    BERTH_CHECK(carried.logit_row >= 0 && carried.logit_row < std::ssize(before));
+    BERTH_CHECK(before[static_cast<std::size_t>(carried.logit_row)].target == kNoToken);
+  }
 }
 
 void FakeBackend::CheckLogits(const StepPlan& plan) const {
@@ -157,7 +192,7 @@ void FakeBackend::Copy(const StepPlan& plan) {
 
 void FakeBackend::Store(const StepPlan& plan, const StepRow& row) {
   for (std::int32_t i = 0; i < row.num_tokens; ++i) {
-    memory_[Slot(plan, row, row.first_position + i)] = plan.token_ids[static_cast<std::size_t>(row.token_begin + i)];
+    memory_[Slot(plan, row, row.first_position + i)] = Token(plan, row.token_begin + i);
   }
 }
 
@@ -176,10 +211,13 @@ LogitResult FakeBackend::Answer(const StepPlan& plan, const LogitRow& row, StepR
       return row.token_index >= r.token_begin && row.token_index < r.token_begin + r.num_tokens;
     });
     const std::int32_t tokens = owner->first_position + row.token_index - owner->token_begin + 1;
-    BERTH_CHECK_MSG(owner->sequence < 0 || std::ranges::equal(Read(plan, *owner, tokens), sampling.history),
+    std::vector<TokenId> history(sampling.history.begin(), sampling.history.end());
+    const bool carried = plan.token_ids[static_cast<std::size_t>(row.token_index)] == kNoToken;
+    if (carried) history.push_back(Token(plan, row.token_index));
+    BERTH_CHECK_MSG(owner->sequence < 0 || Read(plan, *owner, tokens) == history,
                     "a table does not show its sequence's history");
     const auto prompt_tokens = static_cast<std::size_t>(sampling.prompt_tokens);
-    const auto output = sampling.history.subspan(prompt_tokens);
+    const auto output = std::span<const TokenId>(history).subspan(prompt_tokens);
     answer.token = next_of_choice_ ? next_of_choice_(sampling.choice_index, output)
                                    : next_token_(sampling.history.first(prompt_tokens), output);
     while (std::ranges::binary_search(sampling.banned, answer.token)) {
@@ -198,32 +236,38 @@ void FakeBackend::CloseGate() {
   gate_closed_ = true;
 }
 
-void FakeBackend::WaitForStepAtGate() {
+void FakeBackend::WaitForStepAtGate(std::int64_t steps) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return at_gate_; });
+  changed_.wait(lock, [&] { return at_gate_ >= steps; });
 }
 
 void FakeBackend::LetOneStepGo() {
   bool done = false;
   {
     const std::lock_guard lock(mutex_);
-    done = std::exchange(at_gate_, false);
-    if (!done) ++permits_;
+    done = at_gate_ > 0;
+    if (done) {
+      --at_gate_;
+      ++done_;
+    } else {
+      ++permits_;
+    }
     changed_.notify_all();
   }
   if (done && notify_) notify_();
 }
 
 void FakeBackend::OpenGate() {
-  bool done = false;
+  std::int64_t done = 0;
   {
     const std::lock_guard lock(mutex_);
     gate_closed_ = false;
     permits_ = 0;
-    done = std::exchange(at_gate_, false);
+    done = std::exchange(at_gate_, 0);
+    done_ += done;
     changed_.notify_all();
   }
-  if (done && notify_) notify_();
+  for (; done > 0 && notify_; --done) notify_();
 }
 
 void FakeBackend::FailSubmit(std::int64_t step) {

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <mutex>
 #include <set>
@@ -59,13 +60,13 @@ class FakeBackend final : public Backend {
   // --- The test's side; any thread.
   // From now on a step is not done until it is let go.
   void CloseGate();
-  // Returns when a step waits at the gate.
-  void WaitForStepAtGate();
-  // Lets one step through, which is waiting or the next to come.
+  // Returns when so many steps wait at the gate.
+  void WaitForStepAtGate(std::int64_t steps = 1);
+  // Lets one step through, the first that is waiting or the next to come.
   void LetOneStepGo();
   // Lets all through.
   void OpenGate();
-  // The n-th step fails, in Submit or in Await.
+  // The n-th step fails, in Submit or in Await; in Await with it the one that was submitted behind it.
   void FailSubmit(std::int64_t step);
   void FailAwait(std::int64_t step);
   // Every step fails in Await, from now on until it is taken back.
@@ -76,6 +77,7 @@ class FakeBackend final : public Backend {
 
  private:
   void CheckPlan(const StepPlan& plan);
+  void CheckCarried(const StepPlan& plan) const;
   void CheckLogits(const StepPlan& plan) const;
   void CheckSampling(const LogitRow& row) const;
   void Copy(const StepPlan& plan);
@@ -94,9 +96,18 @@ class FakeBackend final : public Backend {
   FakeClock* const clock_;
   const Duration step_time_;
 
+  struct Submitted {
+    const StepPlan* plan = nullptr;
+    std::int64_t number = 0;
+  };
+  // As the step before drew it, where it is carried.
+  TokenId Token(const StepPlan& plan, std::int32_t index) const;
+
   // The engine thread's.
   std::function<void()> notify_;
-  const StepPlan* plan_ = nullptr;
+  std::deque<Submitted> in_flight_;
+  std::vector<LogitResult> answers_;  // of the step that ran last
+  std::size_t doomed_ = 0;            // so many of the steps in flight are behind one that failed
   std::vector<TokenId> memory_;       // the token whose K and V a slot would hold
   std::vector<TokenId> host_memory_;  // likewise, of what is swapped out
 
@@ -106,7 +117,8 @@ class FakeBackend final : public Backend {
   std::int64_t submitted_ = 0;
   std::int64_t swapped_blocks_ = 0;
   bool gate_closed_ = false;
-  bool at_gate_ = false;  // a step was submitted and is not done
+  std::int64_t at_gate_ = 0;  // steps that were submitted and are not done
+  std::int64_t done_ = 0;     // and those that are done and not awaited
   int permits_ = 0;
   bool broken_ = false;
   std::set<std::int64_t> failing_submits_;

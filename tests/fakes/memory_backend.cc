@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 namespace berth::test {
 namespace {
@@ -19,13 +20,14 @@ TokenId NextToken(std::uint64_t seed, std::int32_t choice, std::span<const Token
   return static_cast<TokenId>(hash % 1000);
 }
 
-MemoryBackend::MemoryBackend(const KvPoolShape& pool, std::int32_t max_step_tokens)
+MemoryBackend::MemoryBackend(const KvPoolShape& pool, std::int32_t max_step_tokens, std::int32_t max_steps_in_flight)
     : memory_(static_cast<std::size_t>(pool.num_blocks) * static_cast<std::size_t>(pool.block_tokens), kGarbage),
       host_memory_(static_cast<std::size_t>(pool.host_blocks) * static_cast<std::size_t>(pool.block_tokens), kGarbage) {
   info_.name = "memory";
   info_.pool = pool;
   info_.vocab_size = 1000;
   info_.max_step_tokens = max_step_tokens;
+  info_.max_steps_in_flight = max_steps_in_flight;
 }
 
 void MemoryBackend::Complain(const std::string& what) {
@@ -43,44 +45,95 @@ TokenId& MemoryBackend::Cell(const StepPlan& plan, const StepRow& row, std::int6
 }
 
 absl::Status MemoryBackend::Submit(const StepPlan& plan) {
-  plan_ = &plan;
+  if (std::ssize(in_flight_) >= info_.max_steps_in_flight) Complain("too many steps in flight");
   if (static_cast<std::int64_t>(plan.token_ids.size()) > info_.max_step_tokens) Complain("a step has too many tokens");
   if (plan.empty()) Complain("a step has nothing to do");
   CheckSwaps(plan);
+  for (const StepRow& row : plan.rows) CheckRow(plan, row);
+  CheckCarried(plan);
+  in_flight_.push_back(
+      {.plan = &plan, .behind_another = !in_flight_.empty(), .ran = false, .status = {}, .result = {}});
   if (notify_) notify_();
   return absl::OkStatus();
 }
 
 absl::Status MemoryBackend::Await(StepResult* result) {
-  const StepPlan& plan = *plan_;
-  plan_ = nullptr;
+  if (!in_flight_.front().ran) RunNext();
+  absl::Status status = std::move(in_flight_.front().status);
+  *result = std::move(in_flight_.front().result);
+  in_flight_.pop_front();
+  return status;
+}
+
+void MemoryBackend::RunNext() {
+  const auto next = std::ranges::find(in_flight_, false, &Submitted::ran);
+  next->status = Run(*next, &next->result);
+  next->ran = true;
+}
+
+absl::Status MemoryBackend::Run(const Submitted& step, StepResult* result) {
+  const StepPlan& plan = *step.plan;
   result->step = plan.step;
-  result->logits.clear();
-  result->top.clear();
   result->busy = step_time_ ? step_time_(plan) : Duration(std::chrono::milliseconds(1));
-  if (std::exchange(fail_next_, false) || (fails_ && fails_(plan))) {
+  const bool doomed = step.behind_another && last_failed_;
+  last_failed_ = doomed || std::exchange(fail_next_, false) || (fails_ && fails_(plan));
+  if (last_failed_) {
     Scribble(plan);
     return absl::InternalError("the device failed");
   }
   CopyBlocks(plan);
   for (const StepRow& row : plan.rows) RunRow(plan, row);
-  for (const LogitRow& logit : plan.logit_rows) {
-    LogitResult answer;
-    answer.token = logit.target;
-    if (logit.target == kNoToken) {
-      const auto row = std::ranges::find_if(plan.rows, [&](const StepRow& r) {
-        return logit.token_index >= r.token_begin && logit.token_index < r.token_begin + r.num_tokens;
-      });
-      std::vector<TokenId> seen;
-      for (std::int64_t p = 0; p <= row->first_position + logit.token_index - row->token_begin; ++p) {
-        seen.push_back(Cell(plan, *row, p));
-      }
-      if (!std::ranges::equal(seen, logit.sampling.history)) Complain("a table does not show its sequence's history");
-      answer.token = NextToken(logit.sampling.spec->seed, logit.sampling.choice_index, seen);
-    }
-    result->logits.push_back(answer);
-  }
+  for (const LogitRow& logit : plan.logit_rows) result->logits.push_back(Answer(plan, logit));
+  answers_ = result->logits;
   return absl::OkStatus();
+}
+
+LogitResult MemoryBackend::Answer(const StepPlan& plan, const LogitRow& logit) {
+  LogitResult answer;
+  answer.token = logit.target;
+  if (logit.target != kNoToken) return answer;
+  const auto row = std::ranges::find_if(plan.rows, [&](const StepRow& r) {
+    return logit.token_index >= r.token_begin && logit.token_index < r.token_begin + r.num_tokens;
+  });
+  std::vector<TokenId> seen;
+  for (std::int64_t p = 0; p <= row->first_position + logit.token_index - row->token_begin; ++p) {
+    seen.push_back(Cell(plan, *row, p));
+  }
+  const std::span<const TokenId> history = logit.sampling.history;
+  std::vector<TokenId> expected(history.begin(), history.end());
+  const bool carried = plan.token_ids[static_cast<std::size_t>(logit.token_index)] == kNoToken;
+  if (carried) expected.push_back(Token(plan, logit.token_index));
+  if (seen != expected) Complain("a table does not show its sequence's history");
+  answer.token = NextToken(logit.sampling.spec->seed, logit.sampling.choice_index, seen);
+  return answer;
+}
+
+// As the step before drew it, where it is carried.
+TokenId MemoryBackend::Token(const StepPlan& plan, std::int32_t index) const {
+  const TokenId id = plan.token_ids[static_cast<std::size_t>(index)];
+  if (id != kNoToken) return id;
+  const auto carried = std::ranges::find(plan.carried_tokens, index, &CarriedToken::token_index);
+  return answers_[static_cast<std::size_t>(carried->logit_row)].token;
+}
+
+// Every token that is not known is one that the step just before, still in flight, draws.
+void MemoryBackend::CheckCarried(const StepPlan& plan) {
+  if (std::ranges::count(plan.token_ids, kNoToken) != std::ssize(plan.carried_tokens)) {
+    Complain("a step feeds a token that nobody draws");
+  }
+  std::int32_t last_index = -1;
+  for (const CarriedToken& carried : plan.carried_tokens) {
+    const std::vector<LogitRow>* rows = in_flight_.empty() ? nullptr : &in_flight_.back().plan->logit_rows;
+    if (rows == nullptr || carried.logit_row < 0 || carried.logit_row >= std::ssize(*rows) ||
+        (*rows)[static_cast<std::size_t>(carried.logit_row)].target != kNoToken) {
+      Complain("a token is carried from where none is drawn");
+    }
+    if (carried.token_index <= last_index || carried.token_index >= std::ssize(plan.token_ids) ||
+        plan.token_ids[static_cast<std::size_t>(carried.token_index)] != kNoToken) {
+      Complain("a carried token has no place");
+    }
+    last_index = carried.token_index;
+  }
 }
 
 // As step.h has it: a host block is named once, and no block that comes in goes out as well.
@@ -121,17 +174,19 @@ void MemoryBackend::CopyBlocks(const StepPlan& plan) {
   for (const BlockCopy& copy : plan.block_copies) copy_block(Block(copy.from), Block(copy.to));
 }
 
-void MemoryBackend::RunRow(const StepPlan& plan, const StepRow& row) {
+void MemoryBackend::CheckRow(const StepPlan& plan, const StepRow& row) {
   const std::int64_t width = info_.pool.block_tokens;
   const std::int64_t end = row.first_position + row.num_tokens;
-  if (row.num_tokens < 1 || row.num_blocks * width < end) {
-    Complain("a row's table is too short");
-    return;
-  }
-  for (std::int64_t p = row.first_position; p < end; ++p) {
-    const BlockId block = plan.block_ids[static_cast<std::size_t>(row.block_begin + p / width)];
+  if (row.num_tokens < 1 || row.num_blocks * width < end) return Complain("a row's table is too short");
+  for (std::int64_t i = row.first_position / width; i * width < end; ++i) {
+    const BlockId block = plan.block_ids[static_cast<std::size_t>(row.block_begin + i)];
     if (references_ && references_(block) != 1) Complain("a row writes to a block that it does not hold alone");
-    Cell(plan, row, p) = plan.token_ids[static_cast<std::size_t>(row.token_begin + p - row.first_position)];
+  }
+}
+
+void MemoryBackend::RunRow(const StepPlan& plan, const StepRow& row) {
+  for (std::int32_t i = 0; i < row.num_tokens; ++i) {
+    Cell(plan, row, row.first_position + i) = Token(plan, row.token_begin + i);
   }
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <string>
 #include <vector>
@@ -18,18 +19,22 @@ TokenId NextToken(std::uint64_t seed, std::int32_t choice, std::span<const Token
 
 class MemoryBackend final : public Backend {
  public:
-  explicit MemoryBackend(const KvPoolShape& pool, std::int32_t max_step_tokens = 1 << 20);
+  explicit MemoryBackend(const KvPoolShape& pool, std::int32_t max_step_tokens = 1 << 20,
+                         std::int32_t max_steps_in_flight = 1);
 
   const BackendInfo& info() const override { return info_; }
   absl::Status Submit(const StepPlan& plan) override;
   void NotifyWhenDone(std::function<void()> notify) override { notify_ = std::move(notify); }
   absl::Status Await(StepResult* result) override;
 
-  // The next step fails, after having scribbled over every block that it would have written, the host's too.
+  // Runs the first step that was submitted and did not run yet; else it runs when it is awaited, as late as it may.
+  void RunNext();
+  // The next step fails, and with it the one that was submitted behind it, after having scribbled over every block that
+  // they would have written, the host's too.
   void FailNextStep() { fail_next_ = true; }
   // As FailNextStep for every step of which `fails` says so.
   void set_fails(std::function<bool(const StepPlan&)> fails) { fails_ = std::move(fails); }
-  // How many requests hold a block; a row that writes to a block with more than one holder is a fault.
+  // How many requests hold a block; a row that is submitted to write to a block with more than one holder is a fault.
   void set_references(std::function<int(BlockId)> references) { references_ = std::move(references); }
   // What a step takes.
   void set_step_time(std::function<Duration(const StepPlan&)> step_time) { step_time_ = std::move(step_time); }
@@ -38,6 +43,8 @@ class MemoryBackend final : public Backend {
 
  private:
   void CheckSwaps(const StepPlan& plan);
+  void CheckRow(const StepPlan& plan, const StepRow& row);
+  void CheckCarried(const StepPlan& plan);
   void Scribble(const StepPlan& plan);
   void CopyBlocks(const StepPlan& plan);
   TokenId* Block(BlockId block) { return Row(&memory_, block); }
@@ -45,12 +52,25 @@ class MemoryBackend final : public Backend {
   TokenId* Row(std::vector<TokenId>* memory, BlockId block) const;
   TokenId& Cell(const StepPlan& plan, const StepRow& row, std::int64_t position);
   void RunRow(const StepPlan& plan, const StepRow& row);
+  LogitResult Answer(const StepPlan& plan, const LogitRow& logit);
+  TokenId Token(const StepPlan& plan, std::int32_t index) const;
   void Complain(const std::string& what);
 
   BackendInfo info_;
   std::vector<TokenId> memory_;
   std::vector<TokenId> host_memory_;
-  const StepPlan* plan_ = nullptr;
+  struct Submitted {
+    const StepPlan* plan = nullptr;
+    bool behind_another = false;
+    bool ran = false;
+    absl::Status status;
+    StepResult result;
+  };
+  absl::Status Run(const Submitted& step, StepResult* result);
+
+  std::deque<Submitted> in_flight_;
+  std::vector<LogitResult> answers_;  // of the step that ran last
+  bool last_failed_ = false;          // of the step that ran last
   std::function<void()> notify_;
   bool fail_next_ = false;
   std::function<bool(const StepPlan&)> fails_;

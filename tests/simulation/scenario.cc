@@ -111,6 +111,7 @@ Scenario MakeScenario(std::uint64_t seed) {
   Draw draw(seed);
   Scenario scenario;
   scenario.seed = seed;
+  scenario.max_steps_in_flight = seed % 2 == 0 ? 1 : 2;
   scenario.pool.num_blocks = static_cast<std::int32_t>(draw.Chance(0.4) ? draw.Between(6, 60) : draw.Between(6, 24));
   scenario.pool.block_tokens = static_cast<std::int32_t>(draw.OneOf({1, 2, 4}));
   DrawHostMemory(&scenario);

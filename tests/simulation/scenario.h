@@ -33,8 +33,9 @@ struct Scenario {
   Duration step_token_time{};
   Duration step_swap_time{};      // and for each block copied between the pool and the host's memory
   std::int64_t failing_swap = 0;  // the how many-th step with such copies fails; 0 = none
-  std::int64_t stop_lag = 0;      // plans until a choice that ends by itself is told to
-  std::vector<Event> events;      // by plan
+  std::int32_t max_steps_in_flight = 1;
+  std::int64_t stop_lag = 0;  // plans until a choice that ends by itself is told to
+  std::vector<Event> events;  // by plan
 
   std::int64_t arrivals() const;
 };

@@ -1,7 +1,8 @@
 // simtest: random workloads with faults against the real core.
 //
 // environment: REQUESTS (default 20000), SEED (default 1): simulates scenarios from that seed on until so many requests
-// arrived. KEEP=3,7,9 with SEED: replays that scenario with these events alone, as a failure prints it.
+// arrived. KEEP=3,7,9 with SEED: replays that scenario with these events alone, as a failure prints it. AHEAD=0 or 1:
+// no step is submitted ahead of the one before, or each; default: in every other scenario.
 // BUG=n (only where bugs can be planted): switches one on.
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -35,17 +36,25 @@ std::vector<std::size_t> KeptEvents(const std::string& text) {
   return kept;
 }
 
+Scenario Make(std::uint64_t seed) {
+  Scenario scenario = MakeScenario(seed);
+  scenario.max_steps_in_flight =
+      static_cast<std::int32_t>(FromEnvironment("AHEAD", scenario.max_steps_in_flight - 1)) + 1;
+  return scenario;
+}
+
 void PrintShrunk(const Scenario& scenario, const std::vector<std::size_t>& kept) {
   const Scenario shrunk = Keep(scenario, kept);
   std::cout << "shrunk from " << scenario.events.size() << " to " << kept.size() << " events:\n"
             << "  pool of " << shrunk.pool.num_blocks << " blocks of " << shrunk.pool.block_tokens << " tokens and "
-            << shrunk.pool.host_blocks << " of the host's, " << shrunk.policy.max_running_sequences << " sequences\n";
+            << shrunk.pool.host_blocks << " of the host's, " << shrunk.policy.max_running_sequences << " sequences, "
+            << shrunk.max_steps_in_flight << " steps in flight\n";
   Event first;
   first.kind = Event::Kind::kPolicy;
   first.policy = shrunk.policy;
   std::cout << "  " << Describe(first) << "\n";
   for (const Event& event : shrunk.events) std::cout << "  " << Describe(event) << "\n";
-  std::cout << "replay: SEED=" << scenario.seed << " KEEP=";
+  std::cout << "replay: AHEAD=" << scenario.max_steps_in_flight - 1 << " SEED=" << scenario.seed << " KEEP=";
   for (std::size_t i = 0; i < kept.size(); ++i) std::cout << (i > 0 ? "," : "") << kept[i];
   std::cout << " simtest" << std::endl;
 }
@@ -83,7 +92,7 @@ int RunScenarios(std::int64_t requests, std::uint64_t seed, volatile std::uint64
   std::int64_t scenarios = 0;
   for (; total.requests < requests; ++seed, ++scenarios) {
     *running = seed;
-    const Scenario scenario = MakeScenario(seed);
+    const Scenario scenario = Make(seed);
     const Report report = Simulate(scenario);
     if (report.violation.has_value()) return Fail(scenario, *report.violation);
     total.requests += report.requests;
@@ -110,7 +119,7 @@ int main() {
   berth::planted_bug = static_cast<berth::PlantedBug>(FromEnvironment("BUG", 0));
 #endif
   if (const char* keep = std::getenv("KEEP")) {
-    const Report report = Simulate(Keep(MakeScenario(seed), KeptEvents(keep)));
+    const Report report = Simulate(Keep(Make(seed), KeptEvents(keep)));
     std::cout << report.violation.value_or("no violation") << "\n";
     return report.violation.has_value() ? 1 : 0;
   }
@@ -125,7 +134,7 @@ int main() {
   int status = 0;
   waitpid(child, &status, 0);
   if (WIFEXITED(status)) return WEXITSTATUS(status);
-  const Scenario scenario = MakeScenario(*running);
+  const Scenario scenario = Make(*running);
   std::cout << "seed " << scenario.seed << ": crashed" << std::endl;
   PrintShrunk(scenario, Shrink(scenario, Crashes));
   return 1;

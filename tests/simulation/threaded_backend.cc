@@ -13,8 +13,8 @@ ThreadedBackend::ThreadedBackend(const Scenario& scenario, std::int32_t max_cont
     : step_time_(scenario.step_time),
       step_token_time_(scenario.step_token_time),
       clock_(clock),
-      inner_(scenario.pool),
-      random_(scenario.seed) {
+      random_(scenario.seed),
+      inner_(scenario.pool, 1 << 20, scenario.max_steps_in_flight) {
   info_ = inner_.info();
   info_.max_context_tokens = max_context_tokens;
   thread_ = std::thread([this] { Work(); });
@@ -40,21 +40,21 @@ bool ThreadedBackend::TakeFailure() {
 }
 
 absl::Status ThreadedBackend::Submit(const StepPlan& plan) {
-  BERTH_CHECK_MSG(!busy_, "two steps in flight");
+  BERTH_CHECK_MSG(in_flight_ < info_.max_steps_in_flight, "too many steps in flight");
   if (random_() % 2 == 0 && TakeFailure()) return absl::UnavailableError("the device is away");
-  busy_ = true;
+  ++in_flight_;
   const std::uint64_t laziness = random_() % 16;
-  if (laziness == 0) {
-    RunStep(plan);
-    const std::lock_guard lock(mutex_);
-    done_ = true;
-    notify_();
-    return absl::OkStatus();
-  }
   {
     const std::lock_guard lock(mutex_);
-    plan_ = &plan;
-    laziness_ = laziness;
+    CheckWrites(plan);
+    swapped_blocks_ += std::ssize(plan.swap_in);
+    BERTH_CHECK(inner_.Submit(plan).ok());
+    tokens_.push_back(std::ssize(plan.token_ids));
+    if (laziness == 0 && waiting_.empty()) {
+      RunStep();
+    } else {
+      waiting_.push_back(laziness);
+    }
   }
   changed_.notify_all();
   return absl::OkStatus();
@@ -62,41 +62,39 @@ absl::Status ThreadedBackend::Submit(const StepPlan& plan) {
 
 absl::Status ThreadedBackend::Await(StepResult* result) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return done_; });
-  done_ = false;
-  busy_ = false;
-  std::swap(*result, result_);
-  return status_;
+  changed_.wait(lock, [this] { return done_ > 0; });
+  --done_;
+  --in_flight_;
+  absl::Status status = inner_.Await(result);
+  result->busy = step_time_ + step_token_time_ * tokens_.front();
+  tokens_.pop_front();
+  return status;
 }
 
 void ThreadedBackend::Work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopped_ || plan_ != nullptr; });
+    changed_.wait(lock, [this] { return stopped_ || !waiting_.empty(); });
     if (stopped_) return;
-    const StepPlan* plan = std::exchange(plan_, nullptr);
-    const std::uint64_t laziness = laziness_;
+    const std::uint64_t laziness = waiting_.front();
     lock.unlock();
     // Not a wait for anything: others get the chance to act while a step runs.
     for (std::uint64_t i = 0; i < laziness; ++i) std::this_thread::yield();
     if (laziness > 13) std::this_thread::sleep_for(std::chrono::microseconds(100));
-    RunStep(*plan);
     lock.lock();
-    done_ = true;
+    RunStep();
+    waiting_.pop_front();
     changed_.notify_all();
-    notify_();
   }
 }
 
-void ThreadedBackend::RunStep(const StepPlan& plan) {
-  CheckWrites(plan);
-  swapped_blocks_ += std::ssize(plan.swap_in);
+void ThreadedBackend::RunStep() {
   if (TakeFailure()) inner_.FailNextStep();
-  BERTH_CHECK(inner_.Submit(plan).ok());
-  status_ = inner_.Await(&result_);
-  result_.busy = step_time_ + step_token_time_ * std::ssize(plan.token_ids);
+  inner_.RunNext();
   clock_->Advance(Plans(1));
   ++steps_;
+  ++done_;
+  notify_();
 }
 
 // Nobody reads in a step what another row of it writes.

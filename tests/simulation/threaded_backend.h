@@ -1,10 +1,11 @@
 // A memory backend behind a thread of its own: a step may be done at once, within Submit, or whenever it pleases; it
-// may fail at either end.
+// may fail at either end. As many steps in flight as the scenario says.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <mutex>
 #include <random>
@@ -32,7 +33,7 @@ class ThreadedBackend final : public Backend {
   // --- Any thread.
   // One of the next steps fails: in Submit, or later.
   void FailAStep() { ++failures_due_; }
-  bool busy() const { return busy_; }
+  bool busy() const { return in_flight_ > 0; }
   std::int64_t steps() const { return steps_; }
   std::int64_t failures() const { return failures_; }
 
@@ -43,7 +44,7 @@ class ThreadedBackend final : public Backend {
 
  private:
   bool TakeFailure();
-  void RunStep(const StepPlan& plan);
+  void RunStep();
   void CheckWrites(const StepPlan& plan);
   void Work();
 
@@ -54,23 +55,19 @@ class ThreadedBackend final : public Backend {
   std::function<void()> notify_;
   std::atomic<std::int64_t> failures_due_ = 0;
   std::atomic<std::int64_t> failures_ = 0;
-  std::atomic<bool> busy_ = false;
+  std::atomic<std::int32_t> in_flight_ = 0;
   std::atomic<std::int64_t> steps_ = 0;
-
-  // Whoever runs the step, one at a time.
-  test::MemoryBackend inner_;
-  StepResult result_;
-  absl::Status status_;
-  std::string fault_;
-  std::int64_t swapped_blocks_ = 0;
 
   std::mt19937_64 random_;  // the engine thread's
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_:
-  const StepPlan* plan_ = nullptr;
-  std::uint64_t laziness_ = 0;  // of the device, for this step
-  bool done_ = false;
+  test::MemoryBackend inner_;
+  std::deque<std::uint64_t> waiting_;  // steps to run: how lazy the device is with each
+  std::deque<std::int64_t> tokens_;    // of each step in flight
+  std::int64_t done_ = 0;              // and not awaited
+  std::string fault_;
+  std::int64_t swapped_blocks_ = 0;
   bool stopped_ = false;
 
   std::thread thread_;

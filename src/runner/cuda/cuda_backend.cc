@@ -146,6 +146,8 @@ std::string NameOf(const CudaDevice& device) {
 
 }  // namespace
 
+bool HasCudaBackend() { return true; }
+
 absl::StatusOr<CudaMemoryPlan> PlanCudaMemory(const Model& model, const CudaBackendOptions& options) {
   absl::StatusOr<CudaShape> shape = ReadCudaShape(model, options);
   if (!shape.ok()) return shape.status();
@@ -171,6 +173,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const Model& model, con
   info.vocab_size = model.config.vocab_size;
   info.max_context_tokens = model.config.context_tokens;
   info.max_step_tokens = options.max_step_tokens;
+  info.max_sequences = options.max_sequences;
   info.max_steps_in_flight = kStepSlots;
   return std::make_unique<CudaBackend>(std::move(info), options.device, *std::move(runner));
 }

@@ -134,6 +134,7 @@ class EngineFixture : public ::testing::Test {
     std::int32_t max_context_tokens = 64;
     std::int32_t max_step_tokens = 4;
     std::int32_t max_running_sequences = 0;  // 0 = as many as a step has tokens
+    std::int32_t max_steps_in_flight = 1;
     std::int32_t max_queued_requests = 8;
     std::int32_t padding_ids = 5;
     NextToken next_token = HashedLetter;
@@ -153,6 +154,7 @@ class EngineFixture : public ::testing::Test {
     info.vocab_size = tokenizer.vocab_size() + settings.padding_ids;
     info.max_context_tokens = settings.max_context_tokens;
     info.max_step_tokens = settings.max_step_tokens;
+    info.max_steps_in_flight = settings.max_steps_in_flight;
     EngineOptions options;
     options.max_context_tokens = settings.max_context_tokens;
     options.calibration_steps = settings.calibration_steps;

@@ -73,7 +73,8 @@ class DrivenScheduler : public testing::Test {
     if (drafts) scheduler->DraftStep();
     StepResult& result = scratch;
     if (!backend->Await(&result).ok()) {
-      dropped.assign(scheduler->DropStep().begin(), scheduler->DropStep().end());
+      const std::span<const RequestKey> touched = scheduler->DropStep();
+      dropped.assign(touched.begin(), touched.end());
       return false;
     }
     for (const DrawnToken& drawn : scheduler->ApplyStep(result)) Take(drawn);

@@ -15,6 +15,8 @@ constexpr double kRoundingBound = 0.06;
 class CudaBackendCase : public CudaBackendTest, public testing::WithParamInterface<CudaCase> {
  protected:
   void SetUp() override {
+    CudaBackendTest::SetUp();
+    if (IsSkipped()) return;
     model_ = SmallModel(GetParam().tuned);
     ASSERT_NE(model_, nullptr);
     backend_ = Make(*model_, Options(GetParam().kv_dtype));

@@ -1,4 +1,4 @@
-// A CUDA backend on the emulation, small models for it, and sequences that go on with what is drawn.
+// A CUDA backend, on the emulation or on a GPU, small models for it, and sequences that go on with what is drawn.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,10 +10,23 @@
 #include <vector>
 
 #include "../backend_harness.h"
-#include "emulation/fixture.h"
+#include "emulation/device_array.h"
 #include "runner/cuda/cuda_backend.h"
 
+#ifdef BERTH_CUDA_EMULATED
+#include "emulation/fixture.h"
+#endif
+
 namespace berth::test {
+
+#ifdef BERTH_CUDA_EMULATED
+using DeviceTest = emulation::EmulationTest;
+#else
+class DeviceTest : public testing::Test {
+ protected:
+  void SetUp() override { BERTH_REQUIRE_DEVICE(); }
+};
+#endif
 
 // Its prompt, then what was drawn.
 struct DrawnSequence {
@@ -113,7 +126,7 @@ struct CudaCase {
   KvDtype kv_dtype;
 };
 
-class CudaBackendTest : public emulation::EmulationTest {
+class CudaBackendTest : public DeviceTest {
  protected:
   static CudaBackendOptions Options(KvDtype kv_dtype = KvDtype::kBf16) {
     CudaBackendOptions options;

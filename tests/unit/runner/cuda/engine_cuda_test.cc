@@ -1,5 +1,6 @@
 // The engine on the CUDA backend: the texts are those of the CPU's float32 arithmetic, whatever happens meanwhile.
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -19,7 +20,8 @@ constexpr ClassId kBatch = 1;
 constexpr std::int32_t kMaxStepTokens = 16;  // less than a prompt: it comes in chunks
 const KvPoolShape kPool = {.num_blocks = 16, .block_tokens = 16, .host_blocks = 16};
 
-// Counts what a backend is given.
+// Counts what a backend is given. Its steps take 1 ms for each token, so that copying what is preempted is always
+// predicted to be cheaper than computing it again.
 class CountingBackend final : public Backend {
  public:
   explicit CountingBackend(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
@@ -29,10 +31,16 @@ class CountingBackend final : public Backend {
     swapped_out += static_cast<int>(plan.swap_out.size());
     swapped_in += static_cast<int>(plan.swap_in.size());
     for (const StepRow& row : plan.rows) chunks += row.num_tokens > 1 ? 1 : 0;
+    tokens_.push_back(std::ssize(plan.token_ids));
     return backend_->Submit(plan);
   }
   void NotifyWhenDone(std::function<void()> notify) override { backend_->NotifyWhenDone(std::move(notify)); }
-  absl::Status Await(StepResult* result) override { return backend_->Await(result); }
+  absl::Status Await(StepResult* result) override {
+    absl::Status status = backend_->Await(result);
+    result->busy = std::chrono::milliseconds(tokens_.front());
+    tokens_.pop_front();
+    return status;
+  }
 
   std::atomic<int> swapped_out = 0;
   std::atomic<int> swapped_in = 0;
@@ -40,6 +48,7 @@ class CountingBackend final : public Backend {
 
  private:
   const std::unique_ptr<Backend> backend_;
+  std::deque<std::int64_t> tokens_;  // of the steps in flight
 };
 
 Policy TwoClasses() {
