@@ -44,6 +44,8 @@ inline constexpr unsigned kWarpThreads = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 // What a block gets without asking: Launch asks for more where it is needed.
 inline constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
+// What it may ask for on all architectures: the limit of compute capability 8.9.
+inline constexpr std::size_t kPortableSharedBytes = 99 * 1024;
 
 #ifdef __CUDACC__
 // The emulation's last argument: nothing here.

@@ -86,8 +86,9 @@ class DecodeTile {
  public:
   static_assert(kDim % 16 == 0);
   static constexpr bool kInt8 = kElement == KvElement::kInt8;
-  static constexpr int kStages = kDim <= 96 ? 3 : 2;
+  static constexpr int kStages = kDim <= 96 ? 3 : kDim <= 128 || kInt8 ? 2 : 1;
   using Shared = DecodeShared<kDim, kElement, kStages>;
+  static_assert(sizeof(Shared) <= gpu::kPortableSharedBytes);
 
   __device__ DecodeTile(const PagedDecodeParams& params, const DecodeChunk& chunk, Shared& shared)
       : params_(params),

@@ -28,6 +28,7 @@ class PrefillWarp {
  public:
   using Sizes = PrefillSizes<kDim>;
   using Shared = PrefillShared<kDim, kElement>;
+  static_assert(sizeof(Shared) <= gpu::kPortableSharedBytes);
   using Slot = PrefillSlot<kDim, kElement>;
   static constexpr int kKeys = Sizes::kKeys;
   static constexpr int kFragments = Sizes::kRowFragments;
