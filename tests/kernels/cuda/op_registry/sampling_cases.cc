@@ -286,7 +286,7 @@ std::vector<OpEntry> SamplingCases() {
   constexpr int kShare = 1;
 #endif
   std::vector<OpEntry> entries;
-  for (const auto& [vocab, rows] : {std::pair{32, 800}, {129, 800}, {1000, 160}, {4096, 160}}) {
+  for (const auto& [vocab, rows] : {std::pair{32, 400}, {129, 400}, {1000, 120}, {4096, 120}}) {
     entries.push_back(MakeEntry<SamplingCase>(
         "sampling", std::to_string(rows / kShare) + "x" + std::to_string(vocab),
         "tokens exact but 1e-6 at a border, logits exact, logprobs 2e-6 + 2e-7 of the value", vocab, rows / kShare));
