@@ -9,18 +9,22 @@
 
 namespace berth {
 
+// clang-format off
 #define BERTH_CUBLASLT_FUNCTIONS(X)       \
-  X(cublasLtCreate)                       \
-  X(cublasLtDestroy)                      \
-  X(cublasLtMatmul)                       \
-  X(cublasLtMatmulAlgoGetHeuristic)       \
-  X(cublasLtMatmulDescCreate)             \
-  X(cublasLtMatmulDescDestroy)            \
-  X(cublasLtMatmulDescSetAttribute)       \
-  X(cublasLtMatmulPreferenceCreate)       \
-  X(cublasLtMatmulPreferenceDestroy)      \
-  X(cublasLtMatmulPreferenceSetAttribute) \
-  X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatrixLayoutSetAttribute)
+  X(cublasLtCreate)                        \
+  X(cublasLtDestroy)                       \
+  X(cublasLtMatmul)                        \
+  X(cublasLtMatmulAlgoGetHeuristic)        \
+  X(cublasLtMatmulDescCreate)              \
+  X(cublasLtMatmulDescDestroy)             \
+  X(cublasLtMatmulDescSetAttribute)        \
+  X(cublasLtMatmulPreferenceCreate)        \
+  X(cublasLtMatmulPreferenceDestroy)       \
+  X(cublasLtMatmulPreferenceSetAttribute)  \
+  X(cublasLtMatrixLayoutCreate)            \
+  X(cublasLtMatrixLayoutDestroy)           \
+  X(cublasLtMatrixLayoutSetAttribute)
+// clang-format on
 
 struct CublasLtApi {
 #define BERTH_CUBLASLT_MEMBER(name) decltype(&::name) name = nullptr;
