@@ -13,6 +13,11 @@ apt-get update -q >/dev/null
 DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends "${packages[@]}" >/dev/null
 rm -rf /var/lib/apt/lists/*
 install -D "$built/bin/berth" "$prefix/bin/berth"
+# cuBLASLt, of a build for GPUs.
+if [ -d "$built/lib" ]; then
+  install -D -t "$prefix/lib" "$built"/lib/*
+  ldconfig
+fi
 # A number above those that Debian gives away by itself, so that it can be named in manifests.
 getent group berth >/dev/null || groupadd -K SYS_GID_MAX=65533 --system --gid 65532 berth
 getent passwd berth >/dev/null ||

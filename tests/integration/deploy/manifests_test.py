@@ -77,8 +77,10 @@ class Policies(unittest.TestCase):
 
 
 class Image(unittest.TestCase):
+    dockerfile = "Dockerfile"
+
     def setUp(self):
-        self.steps = instructions(DOCKER / "Dockerfile")
+        self.steps = instructions(DOCKER / self.dockerfile)
         self.last = self.steps[max(i for i, (word, _) in enumerate(self.steps) if word == "FROM"):]
 
     def of(self, word, steps=None):
@@ -132,6 +134,19 @@ class Image(unittest.TestCase):
     def test_it_exposes_what_the_policy_listens_on(self):
         ports = {int(port) for port in self.of("EXPOSE")[0].split()}
         self.assertEqual(ports, set(ports_of(load(DOCKER / "config" / "berth.yaml")).values()))
+
+
+class CudaImage(Image):
+    dockerfile = "Dockerfile.cuda"
+
+    def test_what_it_serves_with_is_what_the_cpu_image_does(self):
+        cpu = instructions(DOCKER / "Dockerfile")
+        for word in ("USER", "EXPOSE", "HEALTHCHECK", "STOPSIGNAL", "ENTRYPOINT", "CMD"):
+            self.assertEqual(self.of(word), [rest for step, rest in cpu if step == word], word)
+
+    def test_its_build_asks_for_cuda_and_its_last_stage_has_no_toolkit(self):
+        self.assertIn("CUDA=1 ", " ".join(self.of("RUN", self.steps)))
+        self.assertNotIn("--from=cuda", " ".join(self.of("COPY")))
 
 
 class Compose(unittest.TestCase):
