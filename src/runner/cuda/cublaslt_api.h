@@ -9,17 +9,18 @@
 
 namespace berth {
 
-#define BERTH_CUBLASLT_FUNCTIONS(X)                                                                        \
-  X(cublasLtCreate)                                                                                        \
-  X(cublasLtDestroy)                                                                                       \
-  X(cublasLtMatmul)                                                                                        \
-  X(cublasLtMatmulAlgoGetHeuristic)                                                                        \
-  X(cublasLtMatmulDescCreate)                                                                              \
-  X(cublasLtMatmulDescDestroy)                                                                             \
-  X(cublasLtMatmulDescSetAttribute)                                                                        \
-  X(cublasLtMatmulPreferenceCreate)                                                                        \
-  X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatrixLayoutCreate) \
-      X(cublasLtMatrixLayoutDestroy) X(cublasLtMatrixLayoutSetAttribute)
+#define BERTH_CUBLASLT_FUNCTIONS(X)       \
+  X(cublasLtCreate)                       \
+  X(cublasLtDestroy)                      \
+  X(cublasLtMatmul)                       \
+  X(cublasLtMatmulAlgoGetHeuristic)       \
+  X(cublasLtMatmulDescCreate)             \
+  X(cublasLtMatmulDescDestroy)            \
+  X(cublasLtMatmulDescSetAttribute)       \
+  X(cublasLtMatmulPreferenceCreate)       \
+  X(cublasLtMatmulPreferenceDestroy)      \
+  X(cublasLtMatmulPreferenceSetAttribute) \
+  X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatrixLayoutSetAttribute)
 
 struct CublasLtApi {
 #define BERTH_CUBLASLT_MEMBER(name) decltype(&::name) name = nullptr;

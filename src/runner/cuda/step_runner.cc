@@ -53,7 +53,8 @@ absl::Status Send(T* to, const std::byte* from, std::size_t count, cudaStream_t 
 CudaMemoryPlan PlanMemory(const Model& model, const CudaShape& shape) {
   const Layouts layouts = LayOut(model, shape, nullptr, nullptr);
   return {.weight_bytes = static_cast<std::int64_t>(layouts.weight_bytes),
-          .workspace_bytes = static_cast<std::int64_t>(layouts.workspace_bytes) + KvCopies::HostBytes(shape),
+          .workspace_bytes =
+              static_cast<std::int64_t>(layouts.workspace_bytes) + KvCopies::kBytesPerBlock * shape.pool.host_blocks,
           .block_bytes = KvBlockBytesOf(shape).block + KvCopies::kBytesPerBlock};
 }
 
