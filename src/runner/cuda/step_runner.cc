@@ -171,6 +171,7 @@ absl::Status StepRunner::LaunchRows(const Rows& rows, const Slot& slot) {
 // Behind what earlier groups of the step have in the pinned memory, or, where there is no room left, when they are done
 // with it: histories of millions of tokens in one step.
 absl::Status StepRunner::SendIds(const LogitGroup& group, const Slot& slot, std::int64_t* used) {
+  if (group.num_ids == 0) return absl::OkStatus();
   if (*used + group.num_ids > shape_.max_step_ids) {
     BERTH_CUDA_CALL(cudaStreamSynchronize, stream_.get());
     *used = 0;
