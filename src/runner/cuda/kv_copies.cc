@@ -36,8 +36,8 @@ class ListWriter {
 
 absl::StatusOr<KvCopies> KvCopies::Create(const CudaShape& shape) {
   KvCopies copies;
-  // Every host block is named once at most, and every block is the target of one copy at most.
-  copies.list_bytes_ = static_cast<std::size_t>(kBytesPerBlock * shape.pool.num_blocks + HostBytes(shape));
+  copies.list_bytes_ = static_cast<std::size_t>(
+      kBytesPerBlock * (std::int64_t{shape.pool.num_blocks} + std::int64_t{shape.pool.host_blocks}));
   constexpr const char* kWhat = "the lists of block copies";
   absl::StatusOr<CudaBuffer> device = CudaBuffer::OnDevice(copies.list_bytes_, kWhat);
   if (!device.ok()) return device.status();

@@ -17,9 +17,9 @@ namespace berth {
 // Called from one thread.
 class KvCopies {
  public:
-  // What the lists of ids take on the device: for each block of the pool, and for the host's blocks.
+  // What the lists of ids take on the device for each block of the pool, and as much for each of the host's: a block is
+  // the target of one block copy at most, and a host block is named once.
   static constexpr std::int64_t kBytesPerBlock = 2 * sizeof(std::int32_t);
-  static std::int64_t HostBytes(const CudaShape& shape) { return 2 * kBytesPerBlock * shape.pool.host_blocks; }
 
   static absl::StatusOr<KvCopies> Create(const CudaShape& shape);
 

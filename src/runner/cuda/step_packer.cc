@@ -10,6 +10,7 @@ StepCounts StepPacker::Count(const StepInputs& inputs) {
   const auto rows = static_cast<std::int32_t>(inputs.sequences().size());
   BERTH_CHECK(rows <= shape_.max_rows);
   BERTH_CHECK(inputs.logit_rows().size() <= static_cast<std::size_t>(shape_.max_logit_rows));
+  BERTH_CHECK(inputs.carried_tokens().size() <= static_cast<std::size_t>(shape_.max_rows));
   StepCounts counts;
   counts.tokens = inputs.num_tokens();
   counts.rows = rows;

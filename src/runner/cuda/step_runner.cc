@@ -53,7 +53,8 @@ absl::Status Send(T* to, const std::byte* from, std::size_t count, cudaStream_t 
 CudaMemoryPlan PlanMemory(const Model& model, const CudaShape& shape) {
   const Layouts layouts = LayOut(model, shape, nullptr, nullptr);
   return {.weight_bytes = static_cast<std::int64_t>(layouts.weight_bytes),
-          .workspace_bytes = static_cast<std::int64_t>(layouts.workspace_bytes) + KvCopies::HostBytes(shape),
+          .workspace_bytes =
+              static_cast<std::int64_t>(layouts.workspace_bytes) + KvCopies::kBytesPerBlock * shape.pool.host_blocks,
           .block_bytes = KvBlockBytesOf(shape).block + KvCopies::kBytesPerBlock};
 }
 
@@ -171,6 +172,7 @@ absl::Status StepRunner::LaunchRows(const Rows& rows, const Slot& slot) {
 // Behind what earlier groups of the step have in the pinned memory, or, where there is no room left, when they are done
 // with it: histories of millions of tokens in one step.
 absl::Status StepRunner::SendIds(const LogitGroup& group, const Slot& slot, std::int64_t* used) {
+  if (group.num_ids == 0) return absl::OkStatus();
   if (*used + group.num_ids > shape_.max_step_ids) {
     BERTH_CUDA_CALL(cudaStreamSynchronize, stream_.get());
     *used = 0;

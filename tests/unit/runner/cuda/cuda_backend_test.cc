@@ -185,6 +185,13 @@ TEST_P(CudaBackendCase, AStepAheadDrawsTheSameTokens) {
   EXPECT_EQ(DrawTogether(*backend_, /*ahead=*/true), DrawTogether(*backend_, /*ahead=*/false));
 }
 
+TEST(CudaDevices, AreListedWhereThereIsNoDriverToo) {
+  const absl::StatusOr<std::vector<CudaDevice>> devices = ListCudaDevices();
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  EXPECT_EQ(devices->empty(), emulation::NoDevice());
+  EXPECT_TRUE(HasCudaBackend());
+}
+
 INSTANTIATE_TEST_SUITE_P(All, CudaBackendCase,
                          testing::Values(CudaCase{"Plain", false, KvDtype::kBf16},
                                          CudaCase{"PlainInt8", false, KvDtype::kInt8},
