@@ -32,7 +32,7 @@ std::span<const DrawnToken> Scheduler::ApplyStep(const StepResult& result) {
   if (result.busy > Duration(0)) cost_model_.Observe(step.work, result.busy);
   last_work_ = step.work;
   last_work_.swapped_blocks = 0;  // copies are made once
-  LetGoOfBuried(step.plan.step);
+  LetGoOfBuried();
   return drawn_;
 }
 
@@ -146,8 +146,9 @@ double Scheduler::PredictedCost(const PlannedStep& step, std::size_t row) const 
   return cost_model_.Seconds(work, 1.0 / static_cast<double>(step.rows.size()));
 }
 
-void Scheduler::LetGoOfBuried(std::int64_t step) {
-  std::erase_if(buried_, [&](const auto& r) { return r->last_step <= step; });
+// Of those that no step in flight names any more.
+void Scheduler::LetGoOfBuried() {
+  std::erase_if(buried_, [&](const auto& r) { return in_flight_ == 0 || r->last_step < InFlight(0).plan.step; });
 }
 
 std::span<const RequestKey> Scheduler::Drop(std::int32_t nth) {
@@ -174,7 +175,7 @@ std::span<const RequestKey> Scheduler::Drop(std::int32_t nth) {
   DropParts(step);
   if (nth == 0) oldest_ = (oldest_ + 1) % kMaxStepsInFlight;
   --in_flight_;
-  LetGoOfBuried(step.plan.step);
+  LetGoOfBuried();
   return dropped_;
 }
 
