@@ -42,8 +42,12 @@ function(berth_library)
   endforeach()
 endfunction()
 
-# One translation unit per header that includes nothing else: it compiles only if the header stands alone.
+# One translation unit per header that includes nothing else: it compiles only if the header stands alone. Sanitizers have no say in
+# that: their builds leave it to the others.
 function(berth_add_header_checks)
+  if(BERTH_SANITIZE)
+    return()
+  endif()
   get_property(headers GLOBAL PROPERTY BERTH_HEADERS)
   set(checks)
   foreach(pair IN LISTS headers)

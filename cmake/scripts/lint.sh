@@ -15,5 +15,6 @@ if grep -q 'kernels/cuda/.*\.cu"' "$build/compile_commands.json"; then
   mapfile -t -O "${#sources[@]}" sources < <(git ls-files 'kernels/cuda/*.cu')
 fi
 printf '%s\n' "${sources[@]}" |
-  xargs -P "$jobs" -n 1 clang-tidy -p "$build" --quiet --warnings-as-errors='*' --extra-arg=-Wno-unknown-warning-option 2> >(grep -v 'warnings generated' >&2 || true)
+  xargs -P "$jobs" -n 1 clang-tidy -p "$build" --quiet --warnings-as-errors='*' --extra-arg=-Wno-unknown-warning-option \
+    --extra-arg=-Wreserved-identifier --extra-arg=-Wreserved-macro-identifier 2> >(grep -v 'warnings generated' >&2 || true)
 echo "lint: ${#files[@]} files clean"

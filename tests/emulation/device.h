@@ -11,7 +11,7 @@
 
 #include <cuda_runtime_api.h>
 
-// NOLINTBEGIN(bugprone-reserved-identifier): CUDA's own names.
+// NOLINTBEGIN(clang-diagnostic-reserved-identifier, clang-diagnostic-reserved-macro-identifier): CUDA's own names.
 
 #undef __global__
 #undef __device__
@@ -206,7 +206,7 @@ T __ldg(const T* address) {
 using std::max;
 using std::min;
 
-// NOLINTEND(bugprone-reserved-identifier)
+// NOLINTEND(clang-diagnostic-reserved-identifier, clang-diagnostic-reserved-macro-identifier)
 
 namespace berth::emulation {
 
