@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 
 #include "absl/status/status.h"
@@ -19,6 +20,7 @@ struct BackendInfo {
   std::int32_t vocab_size = 0;
   std::int32_t max_context_tokens = 0;
   std::int32_t max_step_tokens = 0;  // most tokens in one StepPlan
+  std::int32_t max_sequences = std::numeric_limits<std::int32_t>::max();  // most rows in one StepPlan
   // 2: a step may be submitted while the one before runs, and feed tokens that this draws (CarriedToken).
   std::int32_t max_steps_in_flight = 1;
 };

@@ -22,7 +22,7 @@ namespace berth::cli {
 namespace {
 
 struct BatchOptions {
-  ServerConfig config = LocalConfig(KvCacheSettings().auto_max_contexts);
+  ServerConfig config = LocalConfig(std::nullopt);
   ConfigFlags flags;
   RequestFlags request;
   std::string input;

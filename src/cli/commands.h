@@ -24,6 +24,7 @@ void AddTokenizeCommand(CLI::App* root, Invocation* invocation);
 void AddDetokenizeCommand(CLI::App* root, Invocation* invocation);
 void AddScoreCommand(CLI::App* root, Invocation* invocation);
 void AddInspectCommand(CLI::App* root, Invocation* invocation);
+void AddDevicesCommand(CLI::App* root, Invocation* invocation);
 void AddCheckCommand(CLI::App* root, Invocation* invocation);
 void AddStatusCommand(CLI::App* root, Invocation* invocation);
 void AddRequestsCommand(CLI::App* root, Invocation* invocation);

@@ -1,9 +1,12 @@
 #include "cli/flags.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <optional>
+#include <string_view>
 
 #include "cli/output.h"
 #include "config/size.h"
@@ -144,6 +147,21 @@ void AddEngineFlags(CLI::App* app, ConfigFlags* flags, const ServerConfig& defau
       defaults.scheduler.max_batched_tokens,
       "sequences that run at once; default " + std::to_string(defaults.scheduler.max_running_sequences))
       ->group("Engine");
+  AddParsed(app, "--backend", "auto|cpu|cuda", "what runs the model; default auto: a CUDA device where there is one",
+            [flags](const std::string& value) -> std::string {
+              constexpr std::array<std::string_view, 3> kWords = {"auto", "cpu", "cuda"};
+              const auto found = std::find(kWords.begin(), kWords.end(), value);
+              if (found == kWords.end()) return "must be auto, cpu or cuda" + Found(value);
+              flags->Set([choice = static_cast<BackendChoice>(found - kWords.begin())](ServerConfig* c) {
+                c->compute.backend = choice;
+              });
+              return "";
+            })
+      ->group("Engine");
+  AddConfigInt(
+      app, "--device", flags, [](ServerConfig* c) -> std::int32_t& { return c->compute.device; }, 0, 63,
+      "which CUDA device; 'berth devices' lists them")
+      ->group("Engine");
   AddConfigInt(
       app, "--threads", flags, [](ServerConfig* c) -> std::int32_t& { return c->compute.threads; }, 1, 1024,
       "CPU threads; default: the CPUs this process may use")
@@ -155,12 +173,13 @@ void AddEngineFlags(CLI::App* app, ConfigFlags* flags, const ServerConfig& defau
               return "";
             })
       ->group("Engine");
-  const std::int32_t contexts = defaults.kv_cache.auto_max_contexts;
+  const std::optional<std::int32_t>& contexts = defaults.kv_cache.auto_max_contexts;
   AddParsed(
       app, "--kv-memory", "SIZE|auto",
-      "memory for the KV cache, with a unit (2GiB); auto (or 0): half of what is free once the weights are loaded, "
-      "at most what " +
-          (contexts == 1 ? std::string("one full context needs") : std::to_string(contexts) + " full contexts need"),
+      std::string("memory for the KV cache, with a unit (2GiB); auto (or 0): ") +
+          (contexts ? "half of what is free once the weights are loaded, at most what the request needs"
+                    : "half of what is free once the weights are loaded, at most what 16 full contexts need; on a CUDA "
+                      "device 90% of its memory, less the weights"),
       [flags](const std::string& value) -> std::string {
         const absl::StatusOr<std::int64_t> bytes = ParseByteSize(value == "auto" ? "0" : value);
         if (!bytes.ok()) return std::string(bytes.status().message()) + "; or give auto";

@@ -61,8 +61,8 @@ CLI::Option* AddConfigText(CLI::App* app, const std::string& names, ConfigFlags*
 // --model for commands that read the file alone; the file it names, or the default model's, is looked up by
 // ResolveModelPath.
 void AddModelFlag(CLI::App* app, std::string* path);
-// --model, --threads, --compute, --kv-memory, --kv-dtype, --block-tokens, --max-context, --max-sequences. `defaults`:
-// for the help.
+// --model, --backend, --device, --threads, --compute, --kv-memory, --kv-dtype, --block-tokens, --max-context,
+// --max-sequences. `defaults`: for the help.
 void AddEngineFlags(CLI::App* app, ConfigFlags* flags, const ServerConfig& defaults);
 
 }  // namespace berth::cli

@@ -125,6 +125,7 @@ int Main(int argc, char** argv) {
   AddDetokenizeCommand(&root, &invocation);
   AddScoreCommand(&root, &invocation);
   AddInspectCommand(&root, &invocation);
+  AddDevicesCommand(&root, &invocation);
   AddCheckCommand(&root, &invocation);
   AddStatusCommand(&root, &invocation);
   AddRequestsCommand(&root, &invocation);

@@ -11,7 +11,6 @@
 #include "base/machine.h"
 #include "config/carry_over.h"
 #include "config/size.h"
-#include "runner/cpu/cpu_backend.h"
 
 namespace berth::cli {
 namespace {
@@ -60,47 +59,6 @@ std::string TokenText(const Tokenizer& tokenizer, TokenId id) {
   return std::string(piece.empty() ? tokenizer.Spelling(id) : piece);
 }
 
-std::int64_t EstimateWeightBytes(const Model& model, bool float32) {
-  std::int64_t bytes = 0;
-  for (const GgufTensor& tensor : model.file->tensors()) {
-    // Packed codes come with wider scales than the file's: at most twice the file's bytes, for Q6_K.
-    bytes += float32 ? 4 * tensor.elements() : 2 * static_cast<std::int64_t>(tensor.data.size());
-  }
-  return bytes;
-}
-
-absl::StatusOr<PoolPlan> PlanPool(const ServerConfig& config, const KvShape& kv, std::int32_t context_tokens,
-                                  std::int64_t free_bytes) {
-  const std::int32_t block_tokens = config.kv_cache.block_tokens;
-  const std::int64_t block_bytes = kv.BytesPerToken(config.kv_dtype()) * block_tokens;
-  const std::optional<Quantity>& memory = config.kv_cache.memory;
-  free_bytes = std::max<std::int64_t>(free_bytes, 0);
-  std::int64_t blocks = 0;
-  if (!memory) {
-    const std::int64_t most = config.kv_cache.auto_max_contexts * CeilDiv(context_tokens, block_tokens);
-    blocks = std::min(free_bytes / 2 / block_bytes, most);
-  } else if (memory->unit == QuantityUnit::kShare) {
-    blocks = free_bytes / kWholeMillionths * memory->amount / block_bytes;  // the product would not fit the other way
-  } else {
-    blocks = memory->amount / block_bytes;
-  }
-  blocks = std::min<std::int64_t>(blocks, INT32_MAX);
-  if (blocks < 1) {
-    return memory && memory->unit == QuantityUnit::kBytes
-               ? absl::InvalidArgumentError("--kv-memory or kv_cache.memory of " + FormatBytes(memory->amount) +
-                                            " is less than one KV block of " + FormatBytes(block_bytes) +
-                                            ": give more, or smaller blocks with --block-tokens")
-               : absl::ResourceExhaustedError("too little memory is free for a KV cache: " + FormatBytes(free_bytes) +
-                                              " beside the weights; free some, or set --kv-memory or kv_cache.memory");
-  }
-  PoolPlan plan;
-  plan.shape = {static_cast<std::int32_t>(blocks), block_tokens};
-  plan.shape.host_blocks =
-      static_cast<std::int32_t>(std::min<std::int64_t>(config.kv_cache.host_swap_bytes / block_bytes, INT32_MAX));
-  plan.bytes = blocks * block_bytes;
-  return plan;
-}
-
 absl::StatusOr<ModelPlan> PlanModel(ServerConfig* config) {
   ModelPlan plan;
   absl::StatusOr<std::string> path = ResolveModelPath(config->model);
@@ -110,6 +68,7 @@ absl::StatusOr<ModelPlan> PlanModel(ServerConfig* config) {
   absl::StatusOr<std::unique_ptr<Model>> model = Model::Open(config->model.path);
   if (!model.ok()) return model.status();
   plan.model = *std::move(model);
+  plan.as_trained = plan.model->config;
 
   std::int32_t& context = config->model.max_context_tokens;
   if (context > plan.model->config.max_context_tokens) {
@@ -122,8 +81,13 @@ absl::StatusOr<ModelPlan> PlanModel(ServerConfig* config) {
   if (config->compute.threads == 0) config->compute.threads = AllowedCpus();
   config->kv_cache.dtype = config->kv_dtype();
 
-  const std::int64_t free_bytes = AvailableMemoryBytes() - EstimateWeightBytes(*plan.model, config->compute.float32);
-  const absl::StatusOr<PoolPlan> pool = PlanPool(*config, plan.model->config.kv_shape(), context, free_bytes);
+  absl::StatusOr<ChosenBackend> chosen = ChooseBackend(*config);
+  if (!chosen.ok()) return chosen.status();
+  plan.backend = *std::move(chosen);
+  plan.model->config.context_tokens = context;
+  const absl::StatusOr<PoolMemory> memory = FindPoolMemory(*config, *plan.model, plan.backend);
+  if (!memory.ok()) return memory.status();
+  const absl::StatusOr<PoolPlan> pool = PlanPool(*config, context, *memory);
   if (!pool.ok()) return pool.status();
   plan.pool = *pool;
   plan.context = {pool->shape, pool->bytes / pool->shape.num_blocks, context};
@@ -142,15 +106,16 @@ absl::StatusOr<Policy> PlanPolicy(const ServerConfig& config, const PolicyContex
 }
 
 absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config, Diagnostics* findings,
-                                                      const MakeMetrics& make_metrics) {
+                                                      const MakeMetrics& make_metrics, const LoadProgress& progress) {
   auto runtime = std::make_unique<Runtime>();
   const TimePoint start = runtime->clock.Now();
   ServerConfig& decided = runtime->config;
   decided = config;
   absl::StatusOr<ModelPlan> plan = PlanModel(&decided);
   if (!plan.ok()) return plan.status();
-  Model& model = *plan->model;
-  runtime->model = model.config;
+  const Model& model = *plan->model;
+  runtime->model = plan->as_trained;
+  runtime->backend_note = plan->backend.note;
   runtime->parameters = model.parameters();
   runtime->pool = plan->pool;
   runtime->policy_context = plan->context;
@@ -159,19 +124,13 @@ absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config
   runtime->policy = *std::move(policy);
   AddSpareTenants(decided.max_unlisted_tenants, &runtime->policy);
   const std::int32_t context = decided.model.max_context_tokens;
-  model.config.context_tokens = context;
 
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::FromGguf(*model.file);
   if (!tokenizer.ok()) return tokenizer.status();
   runtime->tokenizer = *std::move(tokenizer);
 
-  CpuBackendOptions options;
-  options.threads = decided.compute.threads;
-  options.compute = decided.compute.float32 ? ComputeMode::kFloat32 : ComputeMode::kDefault;
-  options.kv_dtype = decided.kv_dtype();
-  options.pool = runtime->pool.shape;
-  options.max_step_tokens = decided.scheduler.max_batched_tokens;
-  absl::StatusOr<std::unique_ptr<Backend>> backend = MakeCpuBackend(model, options);
+  absl::StatusOr<std::unique_ptr<Backend>> backend =
+      MakeBackend(decided, model, plan->backend, runtime->pool.shape, progress);
   if (!backend.ok()) return backend.status();
   runtime->backend = *std::move(backend);
 

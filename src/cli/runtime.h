@@ -11,6 +11,8 @@
 #include "berth/clock.h"
 #include "berth/metrics.h"
 #include "berth/policy.h"
+#include "cli/backend_plan.h"
+#include "cli/load_progress.h"
 #include "config/diagnostics.h"
 #include "config/resolve_policy.h"
 #include "config/server_config.h"
@@ -32,27 +34,16 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const ModelSettings& se
 // (the model's may be padded).
 std::string TokenText(const Tokenizer& tokenizer, TokenId id);
 
-// Memory that the model's weights take once they are packed for running, roughly and rather too much than too little.
-std::int64_t EstimateWeightBytes(const Model& model, bool float32);
-
-// How large the KV pool becomes.
-struct PoolPlan {
-  KvPoolShape shape;
-  std::int64_t bytes = 0;
-};
-// `free_bytes`: what is free once the weights are loaded, used where the memory is auto. Errors name the flag to
-// change.
-absl::StatusOr<PoolPlan> PlanPool(const ServerConfig& config, const KvShape& kv, std::int32_t context_tokens,
-                                  std::int64_t free_bytes);
-
-// A model that fits, and the pool it would get on this machine now.
+// A model that fits, what would run it on this machine now, and the pool it would get.
 struct ModelPlan {
-  std::unique_ptr<Model> model;
+  std::unique_ptr<Model> model;  // its context_tokens: what is served
+  ModelConfig as_trained;
+  ChosenBackend backend;
   PoolPlan pool;
   PolicyContext context;
 };
-// Opens the configuration's model and decides what the configuration leaves open: path, name, context, threads, KV type
-// and memory.
+// Opens the configuration's model and decides what the configuration leaves open: path, name, context, threads,
+// backend, KV type and memory.
 absl::StatusOr<ModelPlan> PlanModel(ServerConfig* config);
 
 // The policy of the configuration for this pool. Findings are told to `findings`; where one is an error, the status is
@@ -64,6 +55,7 @@ struct Runtime {
   ServerConfig config;  // with what was auto or empty decided
   ModelConfig model;
   std::int64_t parameters = 0;
+  std::string backend_note;  // ChosenBackend's
   PoolPlan pool;
   PolicyContext policy_context;
   Policy policy;
@@ -77,8 +69,10 @@ struct Runtime {
 // Makes what the engine tells its metrics to, once everything but the engine is there; it must outlive the engine.
 using MakeMetrics = std::function<MetricSink*(const Runtime& runtime)>;
 
-// As PlanPolicy for what is found in the configuration. Without `make_metrics` nobody counts.
+// As PlanPolicy for what is found in the configuration. Without `make_metrics` nobody counts. `progress`: as weights
+// are loaded; without it nothing is shown but on a terminal.
 absl::StatusOr<std::unique_ptr<Runtime>> StartRuntime(const ServerConfig& config, Diagnostics* findings,
-                                                      const MakeMetrics& make_metrics = {});
+                                                      const MakeMetrics& make_metrics = {},
+                                                      const LoadProgress& progress = ShowLoadProgress());
 
 }  // namespace berth::cli

@@ -68,6 +68,7 @@ void LogDecisions(const Runtime& runtime) {
   spdlog::info("berth {}, revision {}", kBuildVersion, kBuildRevision);
   spdlog::info("model {}: {} parameters, {} layers, loaded in {:.1f} s", config.model.served_name,
                GroupDigits(runtime.parameters), runtime.model.layers, ToSeconds(runtime.load_time));
+  if (!runtime.backend_note.empty()) spdlog::warn("{}", OneLine(runtime.backend_note));
   spdlog::info("backend {}", runtime.backend->info().name);
   spdlog::info("KV cache: {} blocks of {} tokens in {}, {}", GroupDigits(runtime.pool.shape.num_blocks),
                runtime.pool.shape.block_tokens, KvDtypeName(config.kv_dtype()), FormatBytes(runtime.pool.bytes));
@@ -244,7 +245,8 @@ Outcome RunServer(const ServeOptions& options, LogFormat format, Output& out) {
     metrics = std::make_unique<ServeMetrics>(made, file->sha256);
     return &metrics->telemetry();
   };
-  const absl::StatusOr<std::unique_ptr<Runtime>> runtime = StartRuntime(bound, &findings, make_metrics);
+  const absl::StatusOr<std::unique_ptr<Runtime>> runtime =
+      StartRuntime(bound, &findings, make_metrics, LogLoadProgress());
   if (!runtime.ok()) return ConfigFault(runtime.status(), findings, format);
   for (const std::string& line : findings.Lines()) spdlog::warn("{}", OneLine(line));
   loading->reset();

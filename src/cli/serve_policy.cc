@@ -33,12 +33,19 @@ PolicyReloader::Options ReloaderOptions(std::string path, const Runtime& runtime
   options.path = std::move(path);
   options.context = runtime.policy_context;
   // What a file may say and this server cannot do without a restart.
-  options.check = [started_with = std::int64_t{runtime.config.scheduler.max_batched_tokens}](
-                      const ServerConfig&, const Policy& policy) -> absl::Status {
-    if (policy.max_batched_tokens <= started_with) return absl::OkStatus();
-    return absl::FailedPreconditionError("scheduler.max_batched_tokens: the server was started for steps of " +
-                                         std::to_string(started_with) +
-                                         " tokens, and more takes a restart; lower it, or restart the server");
+  options.check = [info = runtime.backend->info()](const ServerConfig&, const Policy& policy) -> absl::Status {
+    const auto beyond = [](const std::string& key, std::int32_t most, const std::string& unit) {
+      return absl::FailedPreconditionError("scheduler." + key + ": the server was started for steps of " +
+                                           std::to_string(most) + " " + unit +
+                                           ", and more takes a restart; lower it, or restart the server");
+    };
+    if (policy.max_batched_tokens > info.max_step_tokens) {
+      return beyond("max_batched_tokens", info.max_step_tokens, "tokens");
+    }
+    if (policy.max_running_sequences > info.max_sequences) {
+      return beyond("max_running_sequences", info.max_sequences, "sequences");
+    }
+    return absl::OkStatus();
   };
   return options;
 }

@@ -14,6 +14,7 @@ constexpr std::array<std::string_view, 3> kOverloadWords = {"reject", "queue", "
 constexpr std::array<std::string_view, 3> kRequireWords = {"first_token", "useful_output", "full_output"};
 constexpr std::array<std::string_view, 3> kStopWords = {"none", "hold", "drain"};
 constexpr std::array<std::string_view, 2> kReloadWords = {"watch", "signal"};
+constexpr std::array<std::string_view, 3> kBackendWords = {"auto", "cpu", "cuda"};
 constexpr std::array<std::string_view, 4> kDtypeWords = {"auto", "bf16", "int8", "float32"};
 constexpr std::array<std::optional<KvDtype>, 4> kDtypes = {std::nullopt, KvDtype::kBf16, KvDtype::kInt8,
                                                            KvDtype::kFloat32};
@@ -23,6 +24,7 @@ struct Words {
   std::span<const std::string_view> operator()(DeadlineRequirement*) const { return kRequireWords; }
   std::span<const std::string_view> operator()(ClassStop*) const { return kStopWords; }
   std::span<const std::string_view> operator()(ReloadMode*) const { return kReloadWords; }
+  std::span<const std::string_view> operator()(BackendChoice*) const { return kBackendWords; }
   std::span<const std::string_view> operator()(std::optional<KvDtype>*) const { return kDtypeWords; }
   template <typename Other>
   std::span<const std::string_view> operator()(Other*) const {

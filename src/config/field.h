@@ -47,8 +47,8 @@ struct Rule {
 using Field =
     std::variant<bool*, std::int32_t*, std::int64_t*, std::optional<std::int64_t>*, double*, Duration*,
                  std::optional<Duration>*, Quantity*, std::optional<Quantity>*, Overload*, DeadlineRequirement*,
-                 ClassStop*, ReloadMode*, std::optional<KvDtype>*, std::string*, std::vector<std::string>*,
-                 std::optional<std::vector<std::string>>*, std::vector<ApiKeySettings>*>;
+                 ClassStop*, ReloadMode*, BackendChoice*, std::optional<KvDtype>*, std::string*,
+                 std::vector<std::string>*, std::optional<std::vector<std::string>>*, std::vector<ApiKeySettings>*>;
 
 // The words of a kWord field, in the order of their values; what GetWord and SetWord speak of is the index.
 std::span<const std::string_view> WordsOf(const Field& field);

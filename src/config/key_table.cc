@@ -58,14 +58,19 @@ constexpr Key kKeys[] = {
     {"kv_cache.dtype", kRestart, Word(), BERTH_FIELD(config->kv_cache.dtype),
      "how keys and values are stored; auto: bf16, float32 with compute.float32"},
     {"kv_cache.memory", kRestart, Amount(kInBytes | kInShares, "auto"), BERTH_FIELD(config->kv_cache.memory),
-     "memory of the KV pool: a size, or a share of what is free once the weights are loaded; auto: half of that, at "
-     "most "
-     "what 16 full contexts need"},
+     "memory of the KV pool: a size, or a share of what is free once the weights are loaded, on a CUDA device of all "
+     "it "
+     "has, less weights and workspace; auto: half of what is free, at most what 16 full contexts need, or 90% of the "
+     "device"},
     {"kv_cache.host_swap", kRestart, Bytes(0, std::int64_t{1} << 50), BERTH_FIELD(config->kv_cache.host_swap_bytes),
      "host memory for the blocks of preempted requests; 0: they are computed again"},
 
+    {"compute.backend", kRestart, Word(), BERTH_FIELD(config->compute.backend),
+     "what runs the model; auto: a CUDA device where there is one, else the CPU"},
+    {"compute.device", kRestart, Whole(0, 63), BERTH_FIELD(config->compute.device),
+     "which CUDA device; berth devices lists them"},
     {"compute.float32", kRestart, Switch(), BERTH_FIELD(config->compute.float32),
-     "activations in float32: slow and exact"},
+     "activations in float32, on the CPU: slow and exact"},
     {"compute.threads", kRestart, Whole(1, 1024, "auto"), BERTH_FIELD(config->compute.threads),
      "CPU threads; auto: the CPUs this process may use"},
 

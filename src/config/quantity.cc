@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "config/diagnostics.h"
 #include "config/size.h"
 
 namespace berth {
@@ -57,15 +58,13 @@ const TimeUnit* FindTimeUnit(std::string_view name) {
   return nullptr;
 }
 
-std::string QuotedText(std::string_view text) { return absl::StrCat("\"", std::string(text), "\""); }
-
 absl::Status BadDuration(std::string_view text) {
   return absl::InvalidArgumentError(
-      absl::StrCat(QuotedText(text), " is no time; write a number and a unit, such as 500ms, 2s or 1m30s"));
+      absl::StrCat(Shown(text), " is no time; write a number and a unit, such as 500ms, 2s or 1m30s"));
 }
 
 absl::Status TooLong(std::string_view text) {
-  return absl::InvalidArgumentError(absl::StrCat(QuotedText(text), " is too long a time; at most 365d"));
+  return absl::InvalidArgumentError(absl::StrCat(Shown(text), " is too long a time; at most 365d"));
 }
 
 std::optional<std::int64_t> Blocks(const Quantity& quantity, std::int64_t pool_blocks, std::int64_t block_bytes,
@@ -105,7 +104,7 @@ absl::StatusOr<std::int64_t> ParseShare(std::string_view text) {
   const std::optional<std::int64_t> share = ReadFixed(text, 4, &rest);
   if (!share || rest != "%" || *share > 100 * kWholeMillionths) {
     return absl::InvalidArgumentError(
-        absl::StrCat(QuotedText(text), " is no share; write a number and %, such as 60% or 12.5%"));
+        absl::StrCat(Shown(text), " is no share; write a number and %, such as 60% or 12.5%"));
   }
   return *share;
 }

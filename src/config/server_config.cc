@@ -30,7 +30,7 @@ std::vector<TenantSettings> DefaultTenants() {
   return {tenant};
 }
 
-ServerConfig LocalConfig(std::int32_t max_contexts) {
+ServerConfig LocalConfig(std::optional<std::int32_t> max_contexts) {
   ClassSettings local;
   local.name = "local";
   local.kv_guarantee = PercentOf(100);

@@ -24,16 +24,22 @@ struct ModelSettings {
 struct KvCacheSettings {
   std::int32_t block_tokens = 16;
   std::optional<KvDtype> dtype;  // absent = bf16, or float32 with compute.float32
-  // For the KV pool: bytes, or a share of the memory that is free once the weights are loaded. Absent = auto: half of
-  // that memory, but no more than auto_max_contexts full contexts need.
+  // For the KV pool: bytes, or a share: on the CPU of the memory that is free once the weights are loaded, on a CUDA
+  // device of all it has, less weights and workspace. Absent = auto: half of what is free, or 90% of the device, and no
+  // more than auto_max_contexts full contexts need.
   std::optional<Quantity> memory;
-  std::int32_t auto_max_contexts = 16;
+  std::optional<std::int32_t> auto_max_contexts;  // absent = 16 on the CPU, any number on a device
   // Bytes beside the pool for what preempted requests had computed; 0 = it is computed again.
   std::int64_t host_swap_bytes = 0;
 };
 
+// kAuto: a CUDA device where there is one that can run what is asked for, else the CPU.
+enum class BackendChoice : std::uint8_t { kAuto, kCpu, kCuda };
+
 struct ComputeSettings {
-  bool float32 = false;      // activations in float32, and KV too unless kv_cache.dtype says otherwise: slow, exact
+  BackendChoice backend = BackendChoice::kAuto;
+  std::int32_t device = 0;  // of the CUDA devices
+  bool float32 = false;     // activations in float32, and KV too unless kv_cache.dtype says otherwise: slow, exact; CPU
   std::int32_t threads = 0;  // 0 = the machine's cores
 };
 
@@ -181,6 +187,6 @@ struct ServerConfig {
 
 // For a command that runs its own requests and nobody else's: one class, "local", that has the whole pool and queues
 // whatever does not fit yet; no calibration, as there is no deadline. `max_contexts`: auto_max_contexts.
-ServerConfig LocalConfig(std::int32_t max_contexts);
+ServerConfig LocalConfig(std::optional<std::int32_t> max_contexts);
 
 }  // namespace berth

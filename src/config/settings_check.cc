@@ -351,6 +351,10 @@ void CheckSettings(const ServerConfig& config, Diagnostics* diagnostics) {
                                     config.scheduler.max_running_sequences,
                                     "), so that not every running sequence could decode in a step; raise it"));
   }
+  if (config.compute.backend == BackendChoice::kCuda && config.kv_dtype() == KvDtype::kFloat32) {
+    diagnostics->Error(config.compute.float32 ? "compute.float32" : "kv_cache.dtype",
+                       "float32 is the CPU's alone; take it out, or choose compute.backend: cpu");
+  }
   CheckClasses(config, diagnostics);
   CheckQueues(config, diagnostics);
   CheckTenants(config, diagnostics);

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "absl/status/status.h"
+#include "config/diagnostics.h"
 
 namespace berth {
 namespace {
@@ -34,7 +35,7 @@ constexpr double kMaxBytes = 9007199254740992.0;
 }  // namespace
 
 absl::StatusOr<std::int64_t> ParseByteSize(std::string_view text) {
-  const std::string quoted = "\"" + std::string(text) + "\"";
+  const std::string quoted = Shown(text);
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
   if (error != std::errc() || !(number >= 0)) {
@@ -52,8 +53,8 @@ absl::StatusOr<std::int64_t> ParseByteSize(std::string_view text) {
     if (bytes > kMaxBytes) return absl::InvalidArgumentError("a size is at most 8192TiB, not " + quoted);
     return static_cast<std::int64_t>(bytes);
   }
-  return absl::InvalidArgumentError("a size's unit is one of KiB, MiB, GiB, TiB, kB, MB, GB, TB or B, not \"" +
-                                    std::string(unit) + "\"");
+  return absl::InvalidArgumentError("a size's unit is one of KiB, MiB, GiB, TiB, kB, MB, GB, TB or B, not " +
+                                    Shown(unit));
 }
 
 std::string FormatBytes(std::int64_t bytes) {

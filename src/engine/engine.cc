@@ -118,6 +118,7 @@ Engine::Impl::Impl(const EngineOptions& options, Backend* backend, const Tokeniz
   BERTH_CHECK(options.max_context_tokens >= 1 && options.max_context_tokens <= backend->info().max_context_tokens);
   BERTH_CHECK(ValidatePolicy(options.policy, backend->info().pool).ok());
   BERTH_CHECK(options.policy.max_batched_tokens <= backend->info().max_step_tokens);
+  BERTH_CHECK(options.policy.max_running_sequences <= backend->info().max_sequences);
   thread_ = std::thread([this] { loop_.Run(); });
 }
 
@@ -219,6 +220,7 @@ void Engine::Impl::Foresee(const GenerateSpec& spec, const KvDemand& demand,
 void Engine::Impl::SetPolicy(Policy policy) {
   BERTH_CHECK(ValidatePolicy(policy, backend_->info().pool).ok());
   BERTH_CHECK(policy.max_batched_tokens <= backend_->info().max_step_tokens);
+  BERTH_CHECK(policy.max_running_sequences <= backend_->info().max_sequences);
   inbox_->SetPolicy(std::move(policy));
 }
 

@@ -34,7 +34,7 @@ FENCES = {
     r"prometheus/|microhttpd\.h$": {"telemetry"},
     r"utf8proc\.h$": {"tokenizer"},
     r"immintrin\.h$": {"kernels"},
-    r"(cuda\w*|cublas\w*)\.h$": {"kernels", "runner"},
+    r"^(cuda\w*|cublas\w*)\.h$": {"kernels", "runner"},
 }
 # CUDA inside kernels/: what the rest of the product fills in knows none of it, kernels reach it through one header
 # alone, and only that header knows that the tests have an emulation of it.

@@ -14,6 +14,9 @@
 
 namespace berth {
 
+// Whether this build has the backend. Where it has not, there are no devices.
+bool HasCudaBackend();
+
 struct CudaDevice {
   int index = 0;
   std::string name;

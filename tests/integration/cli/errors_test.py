@@ -50,6 +50,8 @@ ARGUMENTS = [
     (["generate", "--prompt-file", "/absent/prompt.txt"], "/absent/prompt.txt"),
     (["generate", "--prompt-file", "/"], "directory"),
     (["generate", "--prompt", "a", "--compute", "float16"], "float32"),
+    (["generate", "--prompt", "a", "--backend", "gpu"], "auto, cpu or cuda"),
+    (["generate", "--prompt", "a", "--device", "-1"], "--device"),
     (["generate", "--prompt", "a", "--threads", "0"], "--threads"),
     (["generate", "--prompt", "a", "--kv-memory", "4096"], "unit"),
     (["generate", "--prompt", "a", "--kv-memory", "2gib"], "GiB"),

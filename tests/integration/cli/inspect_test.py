@@ -6,7 +6,7 @@ import unittest
 from cli_support import CliTest, berth, smollm2, stories
 
 COMMANDS = (["serve"], ["generate"], ["client"], ["client", "generate"], ["tokenize"], ["detokenize"], ["score"], ["inspect"],
-            ["check"], ["status"], ["requests"], ["cancel"], ["reload"], ["drain"], ["usage"])
+            ["devices"], ["check"], ["status"], ["requests"], ["cancel"], ["reload"], ["drain"], ["usage"])
 
 
 class Inspect(CliTest):

@@ -137,6 +137,12 @@ const Case kWrongValues[] = {
      "version: 1\nserver: {drain_delay: 5 sec}\n",
      {"p.yaml:2:10: error: server.drain_delay: \"5 sec\" is no time; write a number and a unit, such as 500ms, 2s or "
       "1m30s"}},
+    {"control characters in a quantity",
+     "version: 1\nserver: {drain_delay: \"2\\rs\"}\nkv_cache: {memory: \"1\\eG\"}\n",
+     {"p.yaml:2:10: error: server.drain_delay: \"2?s\" is no time; write a number and a unit, such as 500ms, 2s or "
+      "1m30s",
+      "p.yaml:3:12: error: kv_cache.memory: a size's unit is one of KiB, MiB, GiB, TiB, kB, MB, GB, TB or B, not "
+      "\"?G\""}},
     {"a negative time",
      "version: 1\nserver: {drain_delay: -5s}\n",
      {"p.yaml:2:10: error: server.drain_delay: \"-5s\" is no time; write a number and a unit, such as 500ms, 2s or "
