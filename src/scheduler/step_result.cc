@@ -103,7 +103,7 @@ void Scheduler::TakeDraws(const PlannedStep& step, const StepResult& result) {
   drawn_.clear();
   for (const PlannedDraw& planned : step.draws) {
     const Part& part = step.parts[Index(planned.part)];
-    if (IsGhost(part, planned.choice)) continue;
+    if (IsGhost(part, planned.choice) && !Planted(PlantedBug::kGhostTokenTaken)) continue;
     Choice& c = part.request->choices[Index(planned.choice)];
     const TokenId token = result.logits[Index(planned.logit_row)].token;
     c.history.push_back(token);
