@@ -44,6 +44,8 @@ inline constexpr unsigned kWarpThreads = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 // What a block gets without asking: Launch asks for more where it is needed.
 inline constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
+// What it may ask for on all architectures: the limit of compute capability 8.9.
+inline constexpr std::size_t kPortableSharedBytes = 99 * 1024;
 
 #ifdef __CUDACC__
 // The emulation's last argument: nothing here.
@@ -60,6 +62,18 @@ __device__ __forceinline__ std::uint32_t SharedAddress(const void* pointer) {
 #else
 using emulation::CallSite;
 #endif
+
+// The thread's place in its warp ("Special Registers: %laneid"). Read anew by every call: what is computed from it
+// takes no register between the calls, where threadIdx.x % 32 would be kept.
+__device__ __forceinline__ int LaneId() {
+#ifdef __CUDACC__
+  unsigned lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return static_cast<int>(lane % kWarpThreads);  // a range that the compiler sees
+#else
+  return static_cast<int>(emulation::LaneId());
+#endif
+}
 
 // ---- Barriers of some of a block's warps. "Parallel Synchronization and Communication Instructions: bar, barrier".
 
@@ -238,6 +252,18 @@ __device__ __forceinline__ float Exp2(float x) {
   return y;
 #else
   return emulation::Exp2(x);
+#endif
+}
+
+// (value & mask) | bits by one instruction, which a compiler makes two of where mask and bits are constants ("Logic and
+// Shift Instructions: lop3").
+__device__ __forceinline__ std::uint32_t MaskOr(std::uint32_t value, std::uint32_t mask, std::uint32_t bits) {
+#ifdef __CUDACC__
+  std::uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(value), "r"(mask), "r"(bits));
+  return result;
+#else
+  return (value & mask) | bits;
 #endif
 }
 

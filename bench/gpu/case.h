@@ -40,6 +40,7 @@ inline constexpr const char* kMatmulCeiling = "ceiling/matmul/";  // and what fo
 // Each appends its group. The ceilings come first.
 void AddCeilings(const Settings& settings, std::vector<Case>& cases);
 void AddDecode(const Settings& settings, std::vector<Case>& cases);
+void AddPrefill(const Settings& settings, std::vector<Case>& cases);
 void AddGemms(const Settings& settings, std::vector<Case>& cases);
 void AddQuantized(const Settings& settings, std::vector<Case>& cases);
 void AddElementwise(const Settings& settings, std::vector<Case>& cases);

@@ -1,5 +1,8 @@
+#include <numeric>
+
 #include "case.h"
 #include "kernels/cuda/paged_decode.h"
+#include "kernels/cuda/plain_attention.h"
 #include "paged_context.h"
 
 namespace berth::bench {
@@ -7,10 +10,15 @@ namespace {
 
 using cuda::KvElement;
 
+// Of keys and values.
+double ContextBytes(const AttentionShape& shape) {
+  const double rows = 2.0 * shape.sequences * shape.context * shape.kv_heads;
+  return rows * (shape.element == KvElement::kInt8 ? shape.head_dim + 2 : shape.head_dim * 2);
+}
+
 Case DecodeCase(const AttentionShape& shape, std::int32_t chunk_tokens) {
-  const double rows = 2.0 * shape.sequences * shape.context * shape.kv_heads;  // of keys and values
-  const double row_bytes = shape.element == KvElement::kInt8 ? shape.head_dim + 2 : shape.head_dim * 2;
   const auto make = [shape, chunk_tokens](Arena& arena) -> Launch {
+    RequireTunedHeadDim(shape);
     const PagedContext context = MakeContext(shape, arena);
     const std::int64_t q_stride = std::int64_t{shape.q_heads()} * shape.head_dim;
     cuda::PagedDecodeParams params{.q = arena.RandomBf16(shape.sequences * q_stride),
@@ -29,7 +37,31 @@ Case DecodeCase(const AttentionShape& shape, std::int32_t chunk_tokens) {
     params.partials = arena.Allocate<float>(cuda::PagedDecodePartialFloats(params));
     return [params](cudaStream_t stream) { BERTH_BENCH_CUDA(cuda::LaunchPagedDecode, params, stream); };
   };
-  return {.name = shape.Name("decode"), .cost = {.bytes = rows * row_bytes, .flops = 0}, .make = make};
+  return {.name = shape.Name("decode"), .cost = {.bytes = ContextBytes(shape), .flops = 0}, .make = make};
+}
+
+// What serves the head dimensions that the tuned kernels are not made for.
+Case PlainCase(const AttentionShape& shape) {
+  const auto make = [shape](Arena& arena) -> Launch {
+    const PagedContext context = MakeContext(shape, arena);
+    const std::int64_t q_stride = std::int64_t{shape.q_heads()} * shape.head_dim;
+    std::vector<std::int32_t> sequences(static_cast<std::size_t>(shape.sequences));
+    std::iota(sequences.begin(), sequences.end(), 0);
+    const cuda::PlainAttentionParams params{.q = arena.RandomBf16(shape.sequences * q_stride),
+                                            .q_stride = q_stride,
+                                            .cache = context.cache,
+                                            .block_tables = context.block_tables,
+                                            .sequences = arena.Upload(sequences),
+                                            .kv_lengths = context.lengths,
+                                            .output = arena.Allocate<std::uint16_t>(shape.sequences * q_stride),
+                                            .max_blocks = shape.blocks(),
+                                            .num_rows = shape.sequences,
+                                            .num_q_heads = shape.q_heads(),
+                                            .window = 0,
+                                            .scale = shape.score_scale()};
+    return [params](cudaStream_t stream) { BERTH_BENCH_CUDA(cuda::LaunchPlainAttention, params, stream); };
+  };
+  return {.name = shape.Name("decode_plain"), .cost = {.bytes = ContextBytes(shape), .flops = 0}, .make = make};
 }
 
 }  // namespace
@@ -57,6 +89,10 @@ void AddDecode(const Settings& settings, std::vector<Case>& cases) {
         }
       }
     }
+  }
+  for (const KvElement element : {KvElement::kBf16, KvElement::kInt8}) {
+    const bool toy = settings.extent == Extent::kToy;
+    cases.push_back(PlainCase({toy ? 2 : 32, toy ? 40 : 1024, kv_heads, 4, 72, element}));
   }
 }
 

@@ -34,6 +34,7 @@ std::vector<Case> ChooseCases(const Flags& flags) {
   AddCeilings(flags.settings, chosen);  // all others are held against them
   std::vector<Case> others;
   AddDecode(flags.settings, others);
+  AddPrefill(flags.settings, others);
   AddGemms(flags.settings, others);
   AddQuantized(flags.settings, others);
   AddElementwise(flags.settings, others);

@@ -5,10 +5,17 @@
 #include <random>
 #include <vector>
 
+#include "kernels/cuda/head_dims.h"
+
 namespace berth::bench {
 
 using cuda::KvCache;
 using cuda::KvElement;
+
+void RequireTunedHeadDim(const AttentionShape& shape) {
+  if (cuda::IsTunedHeadDim(shape.head_dim)) return;
+  throw CaseSkipped("heads of " + std::to_string(shape.head_dim) + " are not in this build (BERTH_CUDA_HEAD_DIMS)");
+}
 
 PagedContext MakeContext(const AttentionShape& shape, Arena& arena) {
   const std::int64_t blocks = std::int64_t{shape.sequences} * shape.blocks();

@@ -36,6 +36,9 @@ struct PagedContext {
   const std::int32_t* lengths;
 };
 
+// Throws CaseSkipped for a head dimension that the tuned kernels were not built for.
+void RequireTunedHeadDim(const AttentionShape& shape);
+
 PagedContext MakeContext(const AttentionShape& shape, Arena& arena);
 
 }  // namespace berth::bench

@@ -6,6 +6,8 @@
 #include <cstdint>
 
 #include "kernels/cuda/int8_codes.h"
+#include "kernels/cuda/kv_address.h"
+#include "kernels/cuda/kv_rows.h"
 #include "kernels/gpu.h"
 #include "kernels/params/paged_decode.h"
 
@@ -20,28 +22,30 @@ inline constexpr int kDecodeTokens = 16;  // positions of a tile
 struct DecodeChunk {
   int number;  // of the sequence's chunks
   int sequence;
-  int kv_head;
   int first_q_head;
-  int rows;    // query heads from there
-  int begin;   // first position
-  int end;     // behind the last
-  int length;  // of the sequence
+  int rows;         // query heads from there
+  int length;       // of the sequence
+  KvSource source;  // the chunk's positions
 };
 
 __device__ inline DecodeChunk FindChunk(const PagedDecodeParams& params) {
-  DecodeChunk chunk;
-  chunk.number = static_cast<int>(blockIdx.x);
-  chunk.sequence = static_cast<int>(blockIdx.z);
+  const int number = static_cast<int>(blockIdx.x);
+  const int sequence = static_cast<int>(blockIdx.z);
   const int group = params.num_q_heads / params.cache.num_kv_heads;
   const int row_tiles = (group + kDecodeRows - 1) / kDecodeRows;
-  chunk.kv_head = static_cast<int>(blockIdx.y) / row_tiles;
+  const int kv_head = static_cast<int>(blockIdx.y) / row_tiles;
   const int first_row = static_cast<int>(blockIdx.y) % row_tiles * kDecodeRows;
-  chunk.first_q_head = chunk.kv_head * group + first_row;
-  chunk.rows = min(group - first_row, kDecodeRows);
-  chunk.length = params.kv_lengths[chunk.sequence];
-  chunk.begin = chunk.number * params.chunk_tokens;
-  chunk.end = min(chunk.begin + params.chunk_tokens, chunk.length);
-  return chunk;
+  const int length = params.kv_lengths[sequence];
+  const int begin = number * params.chunk_tokens;
+  const std::int32_t* table = params.block_tables + static_cast<std::int64_t>(sequence) * params.max_blocks;
+  return {.number = number,
+          .sequence = sequence,
+          .first_q_head = kv_head * group + first_row,
+          .rows = min(group - first_row, kDecodeRows),
+          .length = length,
+          .source = {.address = KvAddress(params.cache, table, kv_head),
+                     .begin = begin,
+                     .end = min(begin + params.chunk_tokens, length)}};
 }
 
 template <int kDim, KvElement kElement>
@@ -82,16 +86,18 @@ class DecodeTile {
  public:
   static_assert(kDim % 16 == 0);
   static constexpr bool kInt8 = kElement == KvElement::kInt8;
-  static constexpr int kStages = kDim <= 96 ? 3 : 2;
+  static constexpr int kStages = kDim <= 96 ? 3 : kDim <= 128 || kInt8 ? 2 : 1;
   using Shared = DecodeShared<kDim, kElement, kStages>;
+  static_assert(sizeof(Shared) <= gpu::kPortableSharedBytes);
 
   __device__ DecodeTile(const PagedDecodeParams& params, const DecodeChunk& chunk, Shared& shared)
       : params_(params),
         chunk_(chunk),
         shared_(shared),
+        rows_(params.cache, chunk.source),
         lane_(static_cast<int>(threadIdx.x % 32)),
         warp_(static_cast<int>(threadIdx.x / 32)) {
-    const int tokens = chunk.end - chunk.begin - warp_ * kDecodeTokens;
+    const int tokens = chunk.source.end - chunk.source.begin - warp_ * kDecodeTokens;
     constexpr int kStep = kDecodeWarps * kDecodeTokens;
     count_ = tokens > 0 ? (tokens + kStep - 1) / kStep : 0;
   }
@@ -99,25 +105,20 @@ class DecodeTile {
   // The warp's tiles.
   __device__ int count() const { return count_; }
 
-  // Copies tile `number`, if there is one, to its stage; a group of copies in any case.
+  // Starts the copies of as many tiles as there are stages.
+  __device__ void StartFirstLoads() {
+    std::int32_t blocks[kStages];
+#pragma unroll
+    for (int stage = 0; stage < kStages; ++stage) blocks[stage] = rows_.BlockOf(FirstPosition(stage));
+#pragma unroll
+    for (int stage = 0; stage < kStages; ++stage) StartLoad(stage, blocks[stage]);
+    next_block_ = rows_.BlockOf(FirstPosition(kStages));
+  }
+
+  // Copies tile `number`, of which the tile kStages before is done with, if there is one; in ascending order.
   __device__ void StartLoad(int number) {
-    if (number < count_) {
-      Stage& stage = StageOf(number);
-      constexpr int kPieceElements = kInt8 ? 16 : 8;
-      constexpr int kPieces = kDim / kPieceElements;  // of a row
-      for (int piece = lane_; piece < kDecodeTokens * kPieces; piece += 32) {
-        const int token = piece / kPieces;
-        const int column = piece % kPieces * kPieceElements;
-        const std::int64_t row = RowOf(FirstPosition(number) + token);
-        const bool valid = row >= 0;
-        const std::int64_t at = valid ? row + column : 0;
-        using Element = std::remove_reference_t<decltype(stage.keys[0][0])>;
-        gpu::CopyAsync<16>(&stage.keys[token][column], static_cast<const Element*>(params_.cache.keys) + at, valid);
-        gpu::CopyAsync<16>(&stage.values[token][column], static_cast<const Element*>(params_.cache.values) + at, valid);
-      }
-      if constexpr (kInt8) LoadScales(number, stage);
-    }
-    gpu::CommitCopies();
+    StartLoad(number, next_block_);
+    next_block_ = rows_.BlockOf(FirstPosition(number + 1));
   }
 
   // All threads of the block.
@@ -169,37 +170,22 @@ class DecodeTile {
 
   __device__ Stage& StageOf(int number) { return shared_.memory.stages[warp_][number % kStages]; }
   __device__ int FirstPosition(int number) const {
-    return chunk_.begin + (number * kDecodeWarps + warp_) * kDecodeTokens;
+    return chunk_.source.begin + (number * kDecodeWarps + warp_) * kDecodeTokens;
   }
 
-  // Where the block of a position begins in the block table's order, or -1 behind the end.
-  __device__ int BlockOf(int position) const {
-    if (position >= chunk_.end) return -1;
-    return params_.block_tables[static_cast<std::int64_t>(chunk_.sequence) * params_.max_blocks +
-                                position / params_.cache.block_tokens];
-  }
-  __device__ std::int64_t PlaceOf(int position) const {
-    return static_cast<std::int64_t>(chunk_.kv_head) * params_.cache.block_tokens +
-           position % params_.cache.block_tokens;
-  }
-  // The first element of a position's key and value, or -1.
-  __device__ std::int64_t RowOf(int position) const {
-    const int block = BlockOf(position);
-    return block < 0 ? -1 : block * params_.cache.block_stride + PlaceOf(position) * kDim;
-  }
-
-  // Lanes 0 to 7 load two keys' scales each, lanes 8 to 15 two values'. A pair never leaves its block.
-  __device__ void LoadScales(int number, Stage& stage) {
-    if (lane_ >= 16) return;
-    const int token = lane_ % 8 * 2;
-    const int position = FirstPosition(number) + token;
-    const int block = BlockOf(position);
-    const std::int64_t at = block < 0 ? 0 : block * params_.cache.scale_block_stride + PlaceOf(position);
-    if (lane_ < 8) {
-      gpu::CopyAsync<4>(&stage.key_scales[token], params_.cache.key_scales + at, block >= 0);
-    } else {
-      gpu::CopyAsync<4>(&stage.value_scales[token], params_.cache.value_scales + at, block >= 0);
+  // To its stage; a group of copies in any case.
+  __device__ void StartLoad(int number, std::int32_t block) {
+    if (number < count_) {
+      Stage& stage = StageOf(number);
+      const int first = FirstPosition(number);
+      rows_.Copy(params_.cache.keys, block, first, stage.keys);
+      rows_.Copy(params_.cache.values, block, first, stage.values);
+      if constexpr (kInt8) {
+        rows_.CopyScales(params_.cache.key_scales, block, first, stage.key_scales);
+        rows_.CopyScales(params_.cache.value_scales, block, first, stage.value_scales);
+      }
     }
+    gpu::CommitCopies();
   }
 
   // scores += queries · keysᵀ
@@ -243,7 +229,7 @@ class DecodeTile {
       for (int i = 0; i < 4; ++i) {
         const int token = 8 * n + lane_ % 4 * 2 + i % 2;
         const float scale = __half2float(__ushort_as_half(scales[token]));
-        scores[n][i] = first_position + token < chunk_.end ? scores[n][i] * scale : 0.0f;
+        scores[n][i] = first_position + token < chunk_.source.end ? scores[n][i] * scale : 0.0f;
       }
     }
   }
@@ -260,7 +246,7 @@ class DecodeTile {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           float& score = scores[n][2 * half + j];
-          const bool valid = first_position + 8 * n + lane_ % 4 * 2 + j < chunk_.end;
+          const bool valid = first_position + 8 * n + lane_ % 4 * 2 + j < chunk_.source.end;
           score = valid ? score * scale : -INFINITY;
           highest = fmaxf(highest, score);
         }
@@ -332,9 +318,11 @@ class DecodeTile {
   const PagedDecodeParams& params_;
   const DecodeChunk& chunk_;
   Shared& shared_;
+  const KvRows<kDim, kElement, kDecodeTokens> rows_;
   const int lane_;
   const int warp_;
   int count_;
+  std::int32_t next_block_ = 0;  // of the next tile to be copied
   // Of rows g and g + 8.
   float highest_[2] = {-INFINITY, -INFINITY};
   float sum_[2] = {0.0f, 0.0f};

@@ -59,10 +59,9 @@ __global__ void __launch_bounds__(kDecodeThreads) PagedDecodeKernel(const __grid
   using Tile = DecodeTile<kHeadDim, kElement>;
   BERTH_DYNAMIC_SHARED(typename Tile::Shared, shared);
   const DecodeChunk chunk = FindChunk(params);
-  if (chunk.begin >= chunk.length && chunk.number > 0) return;  // the whole block
+  if (chunk.source.begin >= chunk.length && chunk.number > 0) return;  // the whole block
   Tile tile(params, chunk, shared);
-#pragma unroll
-  for (int stage = 0; stage < Tile::kStages; ++stage) tile.StartLoad(stage);
+  tile.StartFirstLoads();
   tile.LoadQueries();
   for (int number = 0; number < tile.count(); ++number) {
     gpu::WaitCopies<Tile::kStages - 1>();

@@ -11,7 +11,7 @@ namespace {
 // A block for each tile of query rows and KV head. Its warps share the tiles of keys and values; each has its own rows
 // and their softmax, and takes no part in tiles that its rows do not see.
 template <int kDim, KvElement kElement>
-__global__ void __launch_bounds__(kPrefillThreads)
+__global__ void __launch_bounds__(kPrefillThreads, PrefillWarp<kDim, kElement>::kBlocks)
     PagedPrefillKernel(const __grid_constant__ PagedPrefillParams params) {
   using Warp = PrefillWarp<kDim, kElement>;
   BERTH_DYNAMIC_SHARED(typename Warp::Shared, shared);
@@ -20,17 +20,16 @@ __global__ void __launch_bounds__(kPrefillThreads)
   __syncthreads();
   if (block.rows <= 0) return;  // the whole block
   Warp warp(params, shared);
-  PrefillLoader<kDim, kElement> loader(params, block, shared.slots);
+  PrefillLoader<kDim, kElement> loader(params, block.source, shared.slots);
   constexpr int kKeys = Warp::kKeys;
-  for (int first = block.begin / kKeys * kKeys; first < block.end; first += kKeys) {
+  for (int first = block.source.begin / kKeys * kKeys; first < block.source.end; first += kKeys) {
     const bool sees = warp.Sees(first);
-    typename Warp::Scores scores;
-    const auto& keys = loader.template Next<PrefillTensor::kKeys>(first);
-    if (sees) warp.Score(keys, first, scores);
-    const auto& values = loader.template Next<PrefillTensor::kValues>(first);
-    if (sees) warp.AddValues(values, scores);
+    typename Warp::Weights weights;
+    const auto& keys = loader.Keys(first);
+    if (sees) warp.Score(keys, first, weights);
+    const auto& values = loader.Values(first);
+    if (sees) warp.AddValues(values, weights);
   }
-  gpu::WaitCopies<0>();
   warp.StoreOutput();
 }
 

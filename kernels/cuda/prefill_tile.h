@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/prefill_load.h"
 #include "kernels/gpu.h"
@@ -20,29 +21,36 @@ struct PrefillShared {
   int positions[PrefillSizes<kDim>::kRows];  // of the rows; behind the last one as of that
 };
 
-// Lane l is in group g = l / 4 at place t = l % 4: rows g and g + 8 of each fragment are its own (gpu.h, MmaBf16).
+// Lane l is in group g = l / 4 at place t = l % 4: rows g + 8r of the warp are its own, two of each fragment (gpu.h,
+// MmaBf16).
 template <int kDim, KvElement kElement>
 class PrefillWarp {
  public:
   using Sizes = PrefillSizes<kDim>;
   using Shared = PrefillShared<kDim, kElement>;
+  static_assert(sizeof(Shared) <= gpu::kPortableSharedBytes);
   using Slot = PrefillSlot<kDim, kElement>;
   static constexpr int kKeys = Sizes::kKeys;
   static constexpr int kFragments = Sizes::kRowFragments;
+  static constexpr int kLaneRows = 2 * kFragments;
   static constexpr bool kInt8 = kElement == KvElement::kInt8;
+  // Of a multiprocessor at once, by their registers. Codes' weights take more of them.
+  static constexpr int kBlocks = kDim == 64 && !kInt8 ? 3 : 2;
   using Scores = float[kFragments][kKeys / 8][4];
+  // What a tile's values are multiplied with: fragments of bfloat16 (gpu.h, MmaBf16), for 16 positions each. Those of
+  // codes still have to be multiplied with the values' scales.
+  using Weights = std::conditional_t<kInt8, Scores, std::uint32_t[kFragments][kKeys / 16][4]>;
 
   // Copies the warp's queries as a part of its next group of copies.
   __device__ PrefillWarp(const PagedPrefillParams& params, Shared& shared)
       : params_(params),
         shared_(shared),
-        lane_(static_cast<int>(threadIdx.x % 32)),
         first_row_(static_cast<int>(threadIdx.x / 32) * Sizes::kWarpRows),
         scale_(params.scale * 1.4426950408889634f) {  // log2(e)
-    for (auto& rows : highest_) rows[0] = rows[1] = -INFINITY;
     const PrefillBlock& block = shared.block;
-    if (lane_ < Sizes::kWarpRows) {
-      shared.positions[first_row_ + lane_] = block.PositionOf(min(first_row_ + lane_, block.rows - 1));
+    const int lane = gpu::LaneId();
+    if (lane < Sizes::kWarpRows) {
+      shared.positions[first_row_ + lane] = block.PositionOf(min(first_row_ + lane, block.rows - 1));
     }
     __syncwarp();
     ForEachPiece(params.q_stride, [this](std::uint16_t* piece, std::int64_t at, bool valid) {
@@ -55,33 +63,53 @@ class PrefillWarp {
     return first <= LastPosition() && first + kKeys > FirstAttended(FirstPosition()) && first_row_ < shared_.block.rows;
   }
 
-  // Scores of the tile's keys to weights 2^(score - highest), with what was summed so far brought to the new highest.
-  __device__ void Score(const Slot& keys, int first, Scores& scores) {
+  // Weights 2^(score - highest) of the tile's keys, with what was summed so far brought to the new highest.
+  __device__ void Score(const Slot& keys, int first, Weights& weights) {
+    Scores scores;
     MultiplyKeys(keys, scores);
     if constexpr (kInt8) ScaleColumns(keys, scores);
     if (first + kKeys - 1 > FirstPosition() || first < FirstAttended(LastPosition())) Mask(first, scores);
     Normalize(scores);
+    // A product's result lies in the lanes as the next one's left operand must.
+#pragma unroll
+    for (int m = 0; m < kFragments; ++m) {
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n) {
+        if constexpr (kInt8) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) weights[m][n][i] = scores[m][n][i];
+        } else {
+          weights[m][n / 2][n % 2 * 2] = gpu::PackBf16(scores[m][n][0], scores[m][n][1]);
+          weights[m][n / 2][n % 2 * 2 + 1] = gpu::PackBf16(scores[m][n][2], scores[m][n][3]);
+        }
+      }
+    }
   }
 
-  // values_ += weights · values; the weights' fragments are the scores' as they are.
-  __device__ void AddValues(const Slot& values, const Scores& weights) {
+  // values_ += weights · values
+  __device__ void AddValues(const Slot& values, const Weights& weights) {
+    const int lane = gpu::LaneId();
 #pragma unroll
     for (int k = 0; k < kKeys; k += 16) {
       std::uint32_t a[kFragments][4];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float2 scales = ScalesOf(values, k / 8 + half);
+      for (int i = 0; i < 4; ++i) {
+        if constexpr (kInt8) {
+          const float2 scales = ScalesOf(values, k / 8 + i / 2, lane);
 #pragma unroll
-        for (int m = 0; m < kFragments; ++m) {
-          const float(&w)[4] = weights[m][k / 8 + half];
-          a[m][2 * half] = gpu::PackBf16(w[0] * scales.x, w[1] * scales.y);
-          a[m][2 * half + 1] = gpu::PackBf16(w[2] * scales.x, w[3] * scales.y);
+          for (int m = 0; m < kFragments; ++m) {
+            const float(&w)[4] = weights[m][k / 8 + i / 2];
+            a[m][i] = gpu::PackBf16(w[i % 2 * 2] * scales.x, w[i % 2 * 2 + 1] * scales.y);
+          }
+        } else {
+#pragma unroll
+          for (int m = 0; m < kFragments; ++m) a[m][i] = weights[m][k / 16][i];
         }
       }
 #pragma unroll
       for (int dim = 0; dim < kDim; dim += 16) {
         std::uint32_t b[4];
-        gpu::LoadMatrixTransposed(b, &values.rows[k + lane_ % 16][dim + lane_ / 16 * 8]);
+        gpu::LoadMatrixTransposed(b, &values.rows[k + lane % 16][dim + lane / 16 * 8]);
 #pragma unroll
         for (int m = 0; m < kFragments; ++m) {
           gpu::MmaBf16(values_[m][dim / 8], a[m], {b[0], b[1]});
@@ -93,21 +121,18 @@ class PrefillWarp {
 
   // Through shared memory, whose rows are the warp's own.
   __device__ void StoreOutput() {
+    const int lane = gpu::LaneId();
     __syncwarp();  // all lanes have read the queries
+    const float inverse = sum_ > 0.0f ? 1.0f / sum_ : 0.0f;
 #pragma unroll
-    for (int m = 0; m < kFragments; ++m) {
+    for (int r = 0; r < kLaneRows; ++r) {
+      const float factor = OfRow(inverse, r, lane);
+      std::uint16_t* row = shared_.rows[first_row_ + 8 * r + lane / 4];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float sum = sum_[m][half];
-        sum += __shfl_xor_sync(gpu::kAllLanes, sum, 1);
-        sum += __shfl_xor_sync(gpu::kAllLanes, sum, 2);
-        const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
-        std::uint16_t* row = shared_.rows[first_row_ + 16 * m + 8 * half + lane_ / 4];
-#pragma unroll
-        for (int n = 0; n < kDim / 8; ++n) {
-          *reinterpret_cast<std::uint32_t*>(&row[8 * n + lane_ % 4 * 2]) =
-              gpu::PackBf16(values_[m][n][2 * half] * inverse, values_[m][n][2 * half + 1] * inverse);
-        }
+      for (int n = 0; n < kDim / 8; ++n) {
+        const float(&values)[4] = values_[r / 2][n];
+        *reinterpret_cast<std::uint32_t*>(&row[8 * n + lane % 4 * 2]) =
+            gpu::PackBf16(values[r % 2 * 2] * factor, values[r % 2 * 2 + 1] * factor);
       }
     }
     __syncwarp();  // before other lanes' elements are read
@@ -122,10 +147,11 @@ class PrefillWarp {
   // apart, whether the row is one of the block's).
   template <typename Function>
   __device__ void ForEachPiece(std::int64_t stride, Function function) const {
+    const int lane = gpu::LaneId();
     constexpr int kPieces = kDim / 8;
     const PrefillBlock& block = shared_.block;
 #pragma unroll 2
-    for (int piece = lane_; piece < Sizes::kWarpRows * kPieces; piece += 32) {
+    for (int piece = lane; piece < Sizes::kWarpRows * kPieces; piece += 32) {
       const int row = first_row_ + piece / kPieces;
       const int column = piece % kPieces * 8;
       const int token = shared_.positions[row] - block.first_position;
@@ -145,6 +171,7 @@ class PrefillWarp {
 
   // scores = queries · keysᵀ
   __device__ void MultiplyKeys(const Slot& keys, Scores& scores) const {
+    const int lane = gpu::LaneId();
 #pragma unroll
     for (int m = 0; m < kFragments; ++m) {
 #pragma unroll
@@ -158,12 +185,12 @@ class PrefillWarp {
       std::uint32_t a[kFragments][4];
 #pragma unroll
       for (int m = 0; m < kFragments; ++m) {
-        gpu::LoadMatrix(a[m], &shared_.rows[first_row_ + 16 * m + lane_ % 16][k + lane_ / 16 * 8]);
+        gpu::LoadMatrix(a[m], &shared_.rows[first_row_ + 16 * m + lane % 16][k + lane / 16 * 8]);
       }
 #pragma unroll
       for (int n = 0; n < kKeys; n += 16) {
         std::uint32_t b[4];
-        gpu::LoadMatrix(b, &keys.rows[n + lane_ % 8 + lane_ / 16 * 8][k + lane_ / 8 % 2 * 8]);
+        gpu::LoadMatrix(b, &keys.rows[n + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
 #pragma unroll
         for (int m = 0; m < kFragments; ++m) {
           gpu::MmaBf16(scores[m][n / 8], a[m], {b[0], b[1]});
@@ -174,18 +201,15 @@ class PrefillWarp {
   }
 
   // Of the lane's two columns of product n: its keys' or values' scales, which its codes were not multiplied with.
-  __device__ float2 ScalesOf(const Slot& slot, int n) const {
-    if constexpr (kInt8) {
-      return *reinterpret_cast<const float2*>(&slot.scales[8 * n + lane_ % 4 * 2]);
-    } else {
-      return {1.0f, 1.0f};
-    }
+  __device__ static float2 ScalesOf(const Slot& slot, int n, int lane) {
+    return *reinterpret_cast<const float2*>(&slot.scales[8 * n + lane % 4 * 2]);
   }
 
   __device__ void ScaleColumns(const Slot& keys, Scores& scores) const {
+    const int lane = gpu::LaneId();
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
-      const float2 scales = ScalesOf(keys, n);
+      const float2 scales = ScalesOf(keys, n, lane);
 #pragma unroll
       for (int m = 0; m < kFragments; ++m) {
 #pragma unroll
@@ -195,19 +219,17 @@ class PrefillWarp {
   }
 
   __device__ void Mask(int first, Scores& scores) const {
+    const int lane = gpu::LaneId();
 #pragma unroll
-    for (int m = 0; m < kFragments; ++m) {
+    for (int r = 0; r < kLaneRows; ++r) {
+      const int last = shared_.positions[first_row_ + 8 * r + lane / 4];
+      const int begin = FirstAttended(last);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int last = shared_.positions[first_row_ + 16 * m + 8 * half + lane_ / 4];
-        const int begin = FirstAttended(last);
+      for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) {
-#pragma unroll
-          for (int j = 0; j < 2; ++j) {
-            const int position = first + 8 * n + lane_ % 4 * 2 + j;
-            if (position > last || position < begin) scores[m][n][2 * half + j] = -INFINITY;
-          }
+        for (int j = 0; j < 2; ++j) {
+          const int position = first + 8 * n + lane % 4 * 2 + j;
+          if (position > last || position < begin) scores[r / 2][n][r % 2 * 2 + j] = -INFINITY;
         }
       }
     }
@@ -215,49 +237,78 @@ class PrefillWarp {
 
   // A tile that is masked for a row changes nothing of it: the correction is exactly 1, the weights are 0.
   __device__ void Normalize(Scores& scores) {
+    const int lane = gpu::LaneId();
+    float rows[kLaneRows];
 #pragma unroll
-    for (int m = 0; m < kFragments; ++m) {
+    for (int r = 0; r < kLaneRows; ++r) {
+      rows[r] = -INFINITY;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float highest = -INFINITY;
-#pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) {
-          highest = fmaxf(highest, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
-        }
-        highest = fmaxf(highest, __shfl_xor_sync(gpu::kAllLanes, highest, 1));
-        highest = fmaxf(highest, __shfl_xor_sync(gpu::kAllLanes, highest, 2));
-        highest = fmaxf(highest_[m][half], highest * scale_);
-        const float base = highest == -INFINITY ? 0.0f : highest;  // no position yet
-        const float correction = gpu::Exp2(highest_[m][half] - base);
-        highest_[m][half] = highest;
-        float sum = 0.0f;
-#pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) {
-#pragma unroll
-          for (int j = 0; j < 2; ++j) {
-            float& score = scores[m][n][2 * half + j];
-            score = gpu::Exp2(fmaf(score, scale_, -base));
-            sum += score;
-          }
-        }
-        sum_[m][half] = fmaf(sum_[m][half], correction, sum);
-#pragma unroll
-        for (int n = 0; n < kDim / 8; ++n) {
-          values_[m][n][2 * half] *= correction;
-          values_[m][n][2 * half + 1] *= correction;
-        }
+      for (int n = 0; n < kKeys / 8; ++n) {
+        const float(&pair)[4] = scores[r / 2][n];
+        rows[r] = fmaxf(rows[r], fmaxf(pair[r % 2 * 2], pair[r % 2 * 2 + 1]));
       }
     }
+    const float highest = fmaxf(highest_, JoinRows(rows, lane, [](float a, float b) { return fmaxf(a, b); }) * scale_);
+    const float own_base = highest == -INFINITY ? 0.0f : highest;  // no position yet
+    const float own_correction = gpu::Exp2(highest_ - own_base);
+    highest_ = highest;
+#pragma unroll
+    for (int r = 0; r < kLaneRows; ++r) {
+      const float base = OfRow(own_base, r, lane);
+      rows[r] = 0.0f;
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          float& score = scores[r / 2][n][r % 2 * 2 + j];
+          score = gpu::Exp2(fmaf(score, scale_, -base));
+          rows[r] += score;
+        }
+      }
+      const float correction = OfRow(own_correction, r, lane);
+#pragma unroll
+      for (int n = 0; n < kDim / 8; ++n) {
+        values_[r / 2][n][r % 2 * 2] *= correction;
+        values_[r / 2][n][r % 2 * 2 + 1] *= correction;
+      }
+    }
+    sum_ = fmaf(sum_, own_correction, JoinRows(rows, lane, [](float a, float b) { return a + b; }));
+  }
+
+  // From the four lanes' parts of each of their rows: lane t's result is row t % kLaneRows's.
+  template <typename Operation>
+  __device__ static float JoinRows(const float (&parts)[kLaneRows], int lane, Operation operation) {
+    const bool odd = lane % 2 != 0;
+    if constexpr (kLaneRows == 4) {
+      const bool upper = lane % 4 >= 2;
+      const float first = Exchange(parts[0], parts[2], upper, 2, operation);
+      const float second = Exchange(parts[1], parts[3], upper, 2, operation);
+      return Exchange(first, second, odd, 1, operation);
+    } else {
+      const float part = Exchange(parts[0], parts[1], odd, 1, operation);
+      return operation(part, __shfl_xor_sync(gpu::kAllLanes, part, 2));
+    }
+  }
+
+  // Of two rows' parts one for each of two lanes that are `distance` apart.
+  template <typename Operation>
+  __device__ static float Exchange(float low, float high, bool keep_high, int distance, Operation operation) {
+    const float other = __shfl_xor_sync(gpu::kAllLanes, keep_high ? low : high, distance);
+    return operation(keep_high ? high : low, other);
+  }
+
+  // What the lane that keeps row r has.
+  __device__ static float OfRow(float own, int r, int lane) {
+    return __shfl_sync(gpu::kAllLanes, own, lane / 4 * 4 + r);
   }
 
   const PagedPrefillParams& params_;
   Shared& shared_;
-  const int lane_;
   const int first_row_;  // of the block's
   const float scale_;
-  // Of rows g and g + 8 of each fragment.
-  float highest_[kFragments][2];  // scores times scale_
-  float sum_[kFragments][2] = {};
+  // Of row 8r + g of the warp for r = t % kLaneRows: registers are scarce.
+  float highest_ = -INFINITY;  // score times scale_
+  float sum_ = 0.0f;
   float values_[kFragments][kDim / 8][4] = {};
 };
 

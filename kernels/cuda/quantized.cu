@@ -7,9 +7,9 @@
 
 // The product of few tokens is bound by reading the weights, of which a multiprocessor of an H200 gets some 17 bytes a
 // clock (4.3 TB/s over 132 of them at 1.9 GHz): 30 weights of kQ4_0, at 18 bytes for 32. It executes 128 instructions
-// of a lane a clock, so there are 4 for each weight. A multiply-add for each token would need them all at 4 tokens;
-// unpacking alone takes 1.4. So products go to the tensor cores for any number of tokens: a warp multiplies a tile of
-// 32 × 32 codes by 8 tokens in 4 instructions, and with unpacking, scales, loads and loop spends about 2.5 a weight.
+// of a lane a clock, so there are 4.2 for each weight. A multiply-add for each token would need them all at 4 tokens.
+// So products go to the tensor cores for any number of tokens: a warp multiplies 32 × 32 codes by 8 tokens in 4
+// instructions. The loop has 118 for the 32 weights of a lane (3.7 each; kQ6_K 6.2 of 6.4), half of them to unpack.
 // One path for all also means that a token's result has the same bits beside any number of others.
 //
 // Codes are multiplied as whole numbers, exact in bfloat16, and 32 (kQ6_K: 16) products are summed before a float32
@@ -23,30 +23,31 @@ namespace {
 constexpr int kTileTokens = 8;
 constexpr int kMatmulWarps = 16;
 constexpr int kMatmulThreads = kMatmulWarps * 32;
-// Tiles that a warp has under way: 16 · 4 · 576 bytes of kQ4_0 are the 37 KB that latency times bandwidth asks of a
-// multiprocessor, and half as much again.
+// Steps that a warp has under way: 16 · 4 · 576 bytes of kQ4_0 are 37 KB, half as much again as a multiprocessor gets
+// in the latency of memory (17 bytes · some 1,300 clocks).
 constexpr int kStages = 4;
-
-template <QuantizedType kType>
-constexpr int kStageBytes = kBandTiles*(kTileLayout<kType>.size + kTileLayout<kType>.block_scales);
 
 template <QuantizedType kType, int kTokenTiles>
 struct MatmulShared {
+  static constexpr int kStageBytes = kBandTiles * (kTileLayout<kType>.size + kTileLayout<kType>.block_scales);
   // Token by token, the rows of a band. 36: lanes with two tokens each store to different banks.
   using Sums = float[kTokenTiles * kTileTokens][kBandRows + 4];
   // First the tiles, then what the warps made of them.
   union {
-    alignas(16) std::byte stages[kMatmulWarps][kStages][kStageBytes<kType>];
+    alignas(16) std::byte stages[kMatmulWarps][kStages][kStageBytes];
     Sums sums[kMatmulWarps];
   } memory;
 };
 
-// The part of a warp: every kMatmulWarps-th step of a band. Lane l is in group g = l / 4 at place t = l % 4: rows g +
-// 8j of the weights, token g of the inputs and tokens 2t, 2t + 1 of the sums are its own (gpu.h, MmaBf16).
+// The part of a warp: every kMatmulWarps-th step of a band, each named by its first column. Lane l is in group g = l /
+// 4 at place t = l % 4: rows g and g + 8 of a tile, token g of the inputs and tokens 2t, 2t + 1 of the sums are its own
+// (gpu.h, MmaBf16).
 template <QuantizedType kType, int kTokenTiles>
 class MatmulWarp {
  public:
   using Shared = MatmulShared<kType, kTokenTiles>;
+  // From a step of the warp to its next.
+  static constexpr unsigned kStride = kMatmulWarps * kStepCols;
   // Columns 16h + 4t + 0 .. 3 of a step for each half h.
   struct Input {
     uint2 halves[kTokenTiles][2];
@@ -56,77 +57,75 @@ class MatmulWarp {
       : params_(params),
         shared_(shared),
         band_(params.matrix.data + blockIdx.x * band_bytes),
-        steps_(params.matrix.cols / kStepCols),
-        lane_(static_cast<int>(threadIdx.x) % 32),
-        warp_(static_cast<int>(threadIdx.x) / 32),
-        input_(params.input + lane_ / 4 * params.matrix.cols + lane_ % 4 * 4) {}
-
-  // The warp's tiles.
-  __device__ int count() const { return (steps_ - warp_ + kMatmulWarps - 1) / kMatmulWarps; }
-
-  // Copies the tiles of step `number`, if there is one, to their stage; a group of copies in any case.
-  __device__ void StartLoad(int number) {
-    const int step = StepOf(number);
-    if (step < steps_) {
-      constexpr int kTileBytes = kBandTiles * kLayout.size;
-      constexpr int kScaleBytes = kBandTiles * kLayout.block_scales;
-      std::byte* stage = StageOf(number);
-      const std::byte* tiles = band_ + static_cast<std::int64_t>(step) * kTileBytes;
+        columns_(static_cast<unsigned>(params.matrix.cols)),
+        lane_(threadIdx.x % 32),
+        warp_(threadIdx.x / 32) {
 #pragma unroll
-      for (int at = 16 * lane_; at < kTileBytes; at += 32 * 16) gpu::CopyAsync<16>(stage + at, tiles + at);
-      if (16 * lane_ < kScaleBytes) {
-        const std::byte* scales =
-            band_ + static_cast<std::int64_t>(steps_) * kTileBytes + step / kLayout.steps_a_block * kScaleBytes;
-        gpu::CopyAsync<16>(stage + kTileBytes + 16 * lane_, scales + 16 * lane_);
+    for (unsigned n = 0; n < kTokenTiles; ++n) {
+      // In the place of a token that is not there comes the last one: a column of the sums that nobody stores.
+      const unsigned token = min(n * kTileTokens + lane_ / 4, static_cast<unsigned>(params.num_tokens) - 1);
+      input_at_[n] = token * columns_ + lane_ % 4 * 4;
+    }
+  }
+
+  __device__ unsigned FirstColumn() const { return warp_ * kStepCols; }
+
+  // Copies the tiles of the step, if there is one, to their stage; a group of copies in any case.
+  __device__ void StartLoad(unsigned column) {
+    if (column < columns_) {
+      std::byte* stage = StageOf(column) + 16 * lane_;
+      const std::byte* tiles = band_ + (column / kStepCols * kTileBytes + 16 * lane_);
+      // Whole rounds of the warp and the lanes that are left: how often is known to the compiler.
+#pragma unroll
+      for (unsigned at = 0; at < kTileBytes; at += 512) {
+        if (at + 16 * lane_ < kTileBytes) gpu::CopyAsync<16>(stage + at, tiles + at);
+      }
+      if constexpr (kScaleBytes > 0) {
+        const unsigned behind = columns_ / kStepCols * kTileBytes;
+        const unsigned block = column / kStepCols / kLayout.steps_a_block;
+        const std::byte* scales = band_ + (behind + block * kScaleBytes + 16 * lane_);
+        if (16 * lane_ < kScaleBytes) gpu::CopyAsync<16>(stage + kTileBytes, scales);
       }
     }
     gpu::CommitCopies();
   }
 
-  // Zeros behind the last tile and for tokens that are not there.
-  __device__ Input LoadInput(int number) const {
+  __device__ Input LoadInput(unsigned column) const {
     Input input;
-    const int step = StepOf(number);
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n) {
-      const int token = n * kTileTokens + lane_ / 4;
-      const bool valid = token < params_.num_tokens && step < steps_;
-      const std::uint16_t* columns = input_ + (n * kTileTokens * params_.matrix.cols + step * kStepCols);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        input.halves[n][half] = valid ? *reinterpret_cast<const uint2*>(columns + 16 * half) : uint2{0, 0};
+        input.halves[n][half] = *reinterpret_cast<const uint2*>(params_.input + (input_at_[n] + column) + 16 * half);
       }
     }
     return input;
   }
 
-  __device__ void Multiply(int number, const Input& input) {
-    const std::byte* stage = StageOf(number);
-    float input_sums[kTokenTiles][2];
-    if constexpr (kType == QuantizedType::kQ4_1) SumInputs(input, input_sums);
+  __device__ void Multiply(unsigned column, const Input& input) {
+    const std::byte* stage = StageOf(column);
+    if constexpr (kType == QuantizedType::kQ4_1) AddMinima(stage, input);
 #pragma unroll
     for (int m = 0; m < kBandTiles; ++m) {
-      const Tile tile(stage + m * kLayout.size, stage + kBandTiles * kLayout.size + m * kLayout.block_scales, lane_);
+      const Tile tile = TileOf(stage, m);
       std::uint32_t codes[2][Tile::kPairs];
 #pragma unroll
       for (int i = 0; i < 2 * Tile::kPairs; ++i) codes[i % 2][i / 2] = tile.Codes(i % 2, i / 2);
 #pragma unroll
       for (int n = 0; n < kTokenTiles; ++n) {
-        float products[Tile::kGroups][4] = {};
+        float products[4] = {};
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          gpu::MmaBf16(products[half % Tile::kGroups],
+          gpu::MmaBf16(products,
                        {codes[0][2 * half], codes[1][2 * half], codes[0][2 * half + 1], codes[1][2 * half + 1]},
                        {input.halves[n][half].x, input.halves[n][half].y});
-        }
+          // Products that share a scale are summed first.
+          if (half + 1 < 2 / Tile::kGroups) continue;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          float& sum = sums_[m][n][i];
-#pragma unroll
-          for (int group = 0; group < Tile::kGroups; ++group) {
-            sum = fmaf(tile.Scale(i / 2, group), products[group][i], sum);
+          for (int i = 0; i < 4; ++i) {
+            sums_[m][n][i] = fmaf(tile.Scale(i / 2, half % Tile::kGroups), products[i], sums_[m][n][i]);
+            products[i] = 0.0f;
           }
-          if constexpr (kType == QuantizedType::kQ4_1) sum = fmaf(tile.Minimum(i / 2), input_sums[n][i % 2], sum);
         }
       }
     }
@@ -139,7 +138,7 @@ class MatmulWarp {
       for (int n = 0; n < kTokenTiles; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int token = n * kTileTokens + lane_ % 4 * 2 + i % 2;
+          const unsigned token = n * kTileTokens + lane_ % 4 * 2 + i % 2;
           shared_.memory.sums[warp_][token][m * kTileRows + i / 2 * 8 + lane_ / 4] = sums_[m][n][i];
         }
       }
@@ -149,33 +148,42 @@ class MatmulWarp {
  private:
   using Tile = LaneTile<kType>;
   static constexpr QuantizedTileLayout kLayout = kTileLayout<kType>;
+  // Of a step.
+  static constexpr unsigned kTileBytes = kBandTiles * kLayout.size;
+  static constexpr unsigned kScaleBytes = kBandTiles * kLayout.block_scales;
 
-  __device__ int StepOf(int number) const { return warp_ + number * kMatmulWarps; }
-  __device__ std::byte* StageOf(int number) { return shared_.memory.stages[warp_][number % kStages]; }
+  __device__ std::byte* StageOf(unsigned column) { return shared_.memory.stages[warp_][column / kStride % kStages]; }
 
-  // Of tokens 2t and 2t + 1, which each row's minimum is multiplied by: products with ones, of which all rows are
-  // alike.
-  __device__ static void SumInputs(const Input& input, float (&sums)[kTokenTiles][2]) {
+  __device__ Tile TileOf(const std::byte* stage, int m) const {
+    return Tile(stage + m * kLayout.size, stage + kTileBytes + m * kLayout.block_scales, lane_);
+  }
+
+  // Each minimum is multiplied by the sum of the inputs: a product with ones, of which all rows are alike.
+  __device__ void AddMinima(const std::byte* stage, const Input& input) {
     constexpr std::uint32_t kOnes = 0x3f803f80;
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n) {
-      float products[4] = {};
+      float inputs[4] = {};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        gpu::MmaBf16(products, {kOnes, kOnes, kOnes, kOnes}, {input.halves[n][half].x, input.halves[n][half].y});
+        gpu::MmaBf16(inputs, {kOnes, kOnes, kOnes, kOnes}, {input.halves[n][half].x, input.halves[n][half].y});
       }
-      sums[n][0] = products[0];
-      sums[n][1] = products[1];
+#pragma unroll
+      for (int m = 0; m < kBandTiles; ++m) {
+        const Tile tile = TileOf(stage, m);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums_[m][n][i] = fmaf(tile.Minimum(i / 2), inputs[i % 2], sums_[m][n][i]);
+      }
     }
   }
 
   const QuantizedMatmulParams& params_;
   Shared& shared_;
   const std::byte* band_;
-  const int steps_;
-  const int lane_;
-  const int warp_;
-  const std::uint16_t* input_;  // of the first tile's token and the first step
+  const unsigned columns_;
+  const unsigned lane_;
+  const unsigned warp_;
+  unsigned input_at_[kTokenTiles];  // of column 0
   float sums_[kBandTiles][kTokenTiles][4] = {};
 };
 
@@ -206,19 +214,21 @@ __global__ void __launch_bounds__(kMatmulThreads, 2)
   BERTH_DYNAMIC_SHARED(typename Warp::Shared, shared);
   Warp warp(params, band_bytes, shared);
 #pragma unroll
-  for (int stage = 0; stage < kStages; ++stage) warp.StartLoad(stage);
+  for (int stage = 0; stage < kStages; ++stage) warp.StartLoad(warp.FirstColumn() + stage * Warp::kStride);
   // Inputs of a step ahead, but with two tiles of tokens: 64 registers, with which two blocks overlap, hold no more.
   constexpr int kAhead = kTokenTiles == 1 ? 1 : 0;
   typename Warp::Input inputs[kAhead + 1];
-  inputs[0] = warp.LoadInput(0);
-  for (int number = 0; number < warp.count(); ++number) {
-    inputs[kAhead] = warp.LoadInput(number + kAhead);
+  const auto columns = static_cast<unsigned>(params.matrix.cols);
+  if (warp.FirstColumn() < columns) inputs[0] = warp.LoadInput(warp.FirstColumn());
+  for (unsigned column = warp.FirstColumn(); column < columns; column += Warp::kStride) {
+    const unsigned next = column + kAhead * Warp::kStride;
+    inputs[kAhead] = warp.LoadInput(next < columns ? next : column);
     gpu::WaitCopies<kStages - 1>();
     __syncwarp();  // the other lanes' copies
-    warp.Multiply(number, inputs[0]);
+    warp.Multiply(column, inputs[0]);
     inputs[0] = inputs[kAhead];
     __syncwarp();  // all lanes have read the stage
-    warp.StartLoad(number + kStages);
+    warp.StartLoad(column + kStages * Warp::kStride);
   }
   gpu::WaitCopies<0>();
   __syncthreads();  // the stages' memory is used again
@@ -269,8 +279,9 @@ unsigned Bands(const QuantizedMatrix& matrix) {
 }
 
 bool IsMadeFor(const QuantizedMatrix& matrix) {
+  constexpr int kMaxCols = 65535 * kDequantizeWarps * kStepCols;  // of a grid; a band's bytes fit in 32 bits
   const int unit = kStepCols * TileLayoutOf(matrix.type).steps_a_block;
-  return matrix.rows >= 1 && matrix.cols >= unit && matrix.cols % unit == 0;
+  return matrix.rows >= 1 && matrix.cols >= unit && matrix.cols <= kMaxCols && matrix.cols % unit == 0;
 }
 
 template <QuantizedType kType>
@@ -310,8 +321,7 @@ cudaError_t LaunchForType(const Params& params, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t LaunchDequantize(const DequantizeParams& params, cudaStream_t stream) {
-  constexpr int kMaxCols = 65535 * kDequantizeWarps * kStepCols;  // of the grid
-  if (!IsMadeFor(params.matrix) || params.matrix.cols > kMaxCols) return cudaErrorInvalidValue;
+  if (!IsMadeFor(params.matrix)) return cudaErrorInvalidValue;
   return LaunchForType(params, stream);
 }
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "kernels/cuda/quantized_layout.h"
 #include "kernels/gpu.h"
@@ -15,14 +14,10 @@ template <QuantizedType kType>
 inline constexpr QuantizedTileLayout kTileLayout = TileLayoutOf(kType);
 
 // a - b of two bfloat16 each.
-__device__ inline std::uint32_t SubtractBf16(std::uint32_t a, std::uint32_t b) {
-  __nv_bfloat162 x;
-  __nv_bfloat162 y;
-  memcpy(static_cast<void*>(&x), &a, sizeof x);
-  memcpy(static_cast<void*>(&y), &b, sizeof y);
-  x = __hsub2(x, y);
-  memcpy(&a, &x, sizeof a);
-  return a;
+__device__ inline std::uint32_t SubtractBf16(const std::uint32_t& a, const std::uint32_t& b) {
+  const __nv_bfloat162 difference =
+      __hsub2(reinterpret_cast<const __nv_bfloat162&>(a), reinterpret_cast<const __nv_bfloat162&>(b));
+  return reinterpret_cast<const std::uint32_t&>(difference);
 }
 
 // Of a register that holds two float16.
@@ -38,7 +33,7 @@ class LaneTile {
   static constexpr int kGroups = kType == QuantizedType::kQ6_K ? 2 : 1;  // halves of the columns with their own scale
 
   // tile: in shared or global memory, as block_scales, those of the tile's block of columns (kQ6_K).
-  __device__ LaneTile(const std::byte* tile, [[maybe_unused]] const std::byte* block_scales, int lane) {
+  __device__ LaneTile(const std::byte* tile, [[maybe_unused]] const std::byte* block_scales, unsigned lane) {
     const std::byte* scales = tile + kTileLayout<kType>.scales;
     if constexpr (kType == QuantizedType::kQ8_0) {
       const uint4 words = reinterpret_cast<const uint4*>(tile)[lane];
@@ -52,9 +47,8 @@ class LaneTile {
       words_[1] = words.y;
     }
     if constexpr (kType == QuantizedType::kQ4_1) {
-      const uint2 both = reinterpret_cast<const uint2*>(scales)[lane / 4];
-      scales_ = both.x;
-      extra_ = both.y;
+      scales_ = reinterpret_cast<const std::uint32_t*>(scales)[lane / 4 * 2];
+      extra_ = reinterpret_cast<const std::uint32_t*>(scales)[lane / 4 * 2 + 1];
     } else {
       scales_ = reinterpret_cast<const std::uint32_t*>(scales)[lane / 4];
     }
@@ -71,14 +65,14 @@ class LaneTile {
     if constexpr (kType == QuantizedType::kQ8_0) {
       // Where the sign bit is set, 256 comes off.
       const std::uint32_t bytes = words_[2 * r + pair / 2] >> (8 * (pair % 2));
-      return SubtractBf16(kBias | (bytes & 0x007f007f), kBias | (bytes & 0x00800080));
+      return SubtractBf16(gpu::MaskOr(bytes, 0x007f007f, kBias), gpu::MaskOr(bytes, 0x00800080, kBias));
     }
-    const std::uint32_t low = kBias | (words_[r] >> (4 * pair) & 0x000f000f);
+    const std::uint32_t low = gpu::MaskOr(words_[r] >> (4 * pair), 0x000f000f, kBias);
     if constexpr (kType == QuantizedType::kQ4_0) return SubtractBf16(low, kBias | 0x00080008);
     if constexpr (kType == QuantizedType::kQ4_1) return SubtractBf16(low, kBias);
     const int shift = 8 * r + 2 * pair - 4;
-    const std::uint32_t high = (shift < 0 ? high_ << -shift : high_ >> shift) & 0x00300030;
-    return SubtractBf16(low | high, kBias | 0x00200020);
+    const std::uint32_t high = shift < 0 ? high_ << -shift : high_ >> shift;
+    return SubtractBf16(gpu::MaskOr(high, 0x00300030, low), kBias | 0x00200020);
   }
 
   __device__ float Scale(int r, int group) const {

@@ -23,7 +23,8 @@ inline constexpr std::int32_t kPrefillTileRows = 128;
 // the tokens of earlier chunks.
 //
 // The arithmetic of a query row depends on its own query, its position and K and V as stored: keys come in tiles at
-// multiples of the kernel's tile size, in ascending order, whatever the chunk they were computed in.
+// multiples of the kernel's tile size, in ascending order, whatever the chunk they were computed in. Neither positions
+// that no query token attends to are read nor their entries of the block table: their blocks may be gone.
 struct PagedPrefillParams {
   const std::uint16_t* q;  // token t: q + t · q_stride, [num_q_heads, head_dim] bfloat16, multiples of 16 bytes
   std::int64_t q_stride;   // elements
@@ -37,7 +38,7 @@ struct PagedPrefillParams {
   std::int32_t num_tiles;
   std::int32_t num_q_heads;
   std::int32_t window;  // 0: none
-  float scale;          // of q · k
+  float scale;          // of q · k; above 0
 };
 
 // Tiles of a sequence with so many query tokens.

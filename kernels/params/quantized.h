@@ -15,7 +15,7 @@ enum class QuantizedType : std::uint8_t { kQ4_0, kQ4_1, kQ8_0, kQ6_K };
 struct QuantizedMatrix {
   const std::byte* data;  // QuantizedBytes(type, rows, cols), at a multiple of 256 bytes
   std::int32_t rows;
-  std::int32_t cols;  // a multiple of 32, of 256 for kQ6_K
+  std::int32_t cols;  // a multiple of 32, of 256 for kQ6_K; at most 65535 · 256
   QuantizedType type;
 };
 

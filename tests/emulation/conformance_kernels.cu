@@ -18,6 +18,8 @@ __global__ void Shuffles(const int* values, int* results) {
   own[4] = static_cast<int>(__shfl_xor_sync(kAllLanes, 1.5 * value, 16) * 2);
 }
 
+__global__ void LaneIds(int* results) { results[threadIdx.x] = gpu::LaneId(); }
+
 __global__ void Votes(const int* values, int threshold, unsigned* results) {
   const unsigned lane = threadIdx.x;
   if (lane % 2 == 0) return;
@@ -214,6 +216,7 @@ __global__ void Functions(int size, const float* values, float* results) {
   own[4] = pair.x;
   own[5] = pair.y;
   own[6] = __fmul_rn(x, x) - x;
+  own[7] = __uint_as_float(gpu::MaskOr(__float_as_uint(x), 0x007fffff, 0x3f800000));
 }
 
 template <bool kTransposed>
@@ -234,6 +237,10 @@ cudaError_t LaunchLoad(int count, const std::uint16_t* rows, std::uint32_t* regi
 
 cudaError_t LaunchShuffles(const int* values, int* results) {
   return gpu::Launch(Shuffles, dim3(1), dim3(32), 0, nullptr, values, results);
+}
+
+cudaError_t LaunchLaneIds(unsigned threads, int* results) {
+  return gpu::Launch(LaneIds, dim3(1), dim3(threads), 0, nullptr, results);
 }
 
 cudaError_t LaunchVotes(const int* values, int threshold, unsigned* results) {

@@ -13,6 +13,9 @@ namespace berth::conformance {
 inline constexpr int kShuffles = 5;
 cudaError_t LaunchShuffles(const int* values, int* results);
 
+// Each of so many threads writes its place in its warp.
+cudaError_t LaunchLaneIds(unsigned threads, int* results);
+
 // Lanes of an odd number take part. Each writes ballot, any and all of "value > threshold".
 inline constexpr int kVotes = 3;
 cudaError_t LaunchVotes(const int* values, int threshold, unsigned* results);
@@ -58,7 +61,7 @@ cudaError_t LaunchReverse(int size, const float* values, float* results);
 cudaError_t LaunchSpin(int* result);
 
 // Of each x: 2^x, e^x, x / 3, 1 / √x, the pair (x, -x) packed to bfloat16 and unpacked, and x · x rounded, minus x.
-inline constexpr int kFunctions = 7;
+inline constexpr int kFunctions = 8;
 cudaError_t LaunchFunctions(int size, const float* values, float* results);
 
 }  // namespace berth::conformance

@@ -46,6 +46,14 @@ TEST_F(Conformance, ShufflesTakeTheValueOfTheNamedLane) {
   }
 }
 
+TEST_F(Conformance, ALaneIsAPlaceInItsWarp) {
+  constexpr std::size_t kThreads = 72;
+  const DeviceArray<int> out(kThreads);
+  ASSERT_EQ(LaunchLaneIds(kThreads, out.data()), cudaSuccess);
+  const std::vector<int> results = out.Read();
+  for (std::size_t thread = 0; thread < kThreads; ++thread) EXPECT_EQ(results[thread], static_cast<int>(thread % 32));
+}
+
 TEST_F(Conformance, VotesCountTheLanesOfTheMask) {
   const std::vector<int> values = LaneValues();
   for (const int threshold : {-100000, 0, 100000}) {
@@ -247,6 +255,8 @@ TEST_F(Conformance, FunctionsAreWithinTheirPublishedErrors) {
     EXPECT_EQ(std::bit_cast<std::uint32_t>(own[4]) & 0xffff, 0u);
     const float square = values[i] * values[i];
     EXPECT_EQ(own[6], square - values[i]);
+    int exponent = 0;
+    EXPECT_EQ(own[7], 2 * std::frexp(values[i], &exponent)) << "1.m of a value's m";
   }
   EXPECT_EQ(results[(values.size() - 1) * kFunctions], 0.0f);
 }

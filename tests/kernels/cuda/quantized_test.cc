@@ -105,6 +105,7 @@ TEST(QuantizedLimits, AreRefusedBeforeTheLaunch) {
   for (const auto& [rows, cols, type] : {std::tuple{8, 96, QuantizedType::kQ6_K},
                                          {8, 48, QuantizedType::kQ4_0},
                                          {0, 256, QuantizedType::kQ4_0},
+                                         {8, 65536 * 256, QuantizedType::kQ4_0},
                                          {8, 0, QuantizedType::kQ8_0}}) {
     bad = good;
     bad.matrix = {.data = nullptr, .rows = rows, .cols = cols, .type = type};

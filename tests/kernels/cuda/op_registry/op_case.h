@@ -41,6 +41,8 @@ class OpCase {
   virtual std::vector<Expected> Oracle() const = 0;
   // Nothing where the CPU backend has no kernel for it.
   virtual std::optional<Outputs> OnCpu() const { return std::nullopt; }
+  // Whether this build has the CUDA kernel for these inputs.
+  virtual bool CudaIsBuilt() const { return true; }
   virtual Outputs OnCuda() const = 0;
 };
 

@@ -281,12 +281,12 @@ class SamplingCase : public OpCase {
 
 std::vector<OpEntry> SamplingCases() {
 #ifdef __SANITIZE_THREAD__
-  constexpr int kShare = 5;
+  constexpr int kShare = 10;
 #else
   constexpr int kShare = 1;
 #endif
   std::vector<OpEntry> entries;
-  for (const auto& [vocab, rows] : {std::pair{32, 800}, {129, 800}, {1000, 160}, {4096, 160}}) {
+  for (const auto& [vocab, rows] : {std::pair{32, 400}, {129, 400}, {1000, 120}, {4096, 120}}) {
     entries.push_back(MakeEntry<SamplingCase>(
         "sampling", std::to_string(rows / kShare) + "x" + std::to_string(vocab),
         "tokens exact but 1e-6 at a border, logits exact, logprobs 2e-6 + 2e-7 of the value", vocab, rows / kShare));
