@@ -2,11 +2,13 @@
 //
 //   engine_bench                        SmolLM2 (or --model FILE) on the CPU: tokens/s, step time, host gap
 //   engine_bench --fake 0               the same on a backend that takes no time (--fake 5000: 5 ms a step)
+//   engine_bench --fake 5000 --ahead    and takes a step while another runs
 //   engine_bench --fake 0 --metrics     and with the metrics of a server
 //   engine_bench --memory               memory after 1,000, 10,000 and 100,000 requests, likewise
 //
-// The host gap is the time from the end of a step to the next Submit. It is taken of the steps in which every stream
-// decodes, and so are step time and decode rate; "tokens/s" is output over the whole run, prefill included.
+// The host gap is the time from the end of a step to the next Submit, none where that came before. It is taken of the
+// steps in which every stream decodes, and so are step time and decode rate; "tokens/s" is output over the whole run,
+// prefill included.
 #include <malloc.h>
 #include <unistd.h>
 
@@ -42,6 +44,7 @@ struct Options {
   std::string model;
   int threads = AllowedCpus();
   std::optional<std::int64_t> fake_us;
+  bool ahead = false;
   bool memory = false;
   bool metrics = false;
   std::vector<std::int32_t> streams = {1, 8, 32, 128};
@@ -72,9 +75,9 @@ KvPoolShape PoolFor(std::int32_t streams, std::int32_t tokens) {
   return {.num_blocks = static_cast<std::int32_t>((streams + 1) * CeilDiv(tokens, 16)), .block_tokens = 16};
 }
 
-Device FakeDevice(const KvPoolShape& pool, std::int32_t context_tokens, std::int64_t step_us) {
+Device FakeDevice(const KvPoolShape& pool, std::int32_t context_tokens, std::int64_t step_us, bool ahead) {
   return {std::make_unique<test::WordTokenizer>(kFakeVocabulary),
-          std::make_unique<PacedBackend>(pool, context_tokens, std::chrono::microseconds(step_us))};
+          std::make_unique<PacedBackend>(pool, context_tokens, std::chrono::microseconds(step_us), ahead ? 2 : 1)};
 }
 
 [[noreturn]] void Die(const absl::Status& status) {
@@ -162,7 +165,8 @@ int MeasureSteps(const Options& options) {
   const std::int32_t context = options.prompt_tokens + options.output_tokens;
   const std::int32_t most = *std::max_element(options.streams.begin(), options.streams.end());
   const KvPoolShape pool = PoolFor(most, context);
-  Device device = options.fake_us ? FakeDevice(pool, context, *options.fake_us) : CpuDevice(options, pool);
+  Device device =
+      options.fake_us ? FakeDevice(pool, context, *options.fake_us, options.ahead) : CpuDevice(options, pool);
   if (!options.json) {
     std::printf("%s, %d tokens in, %d out\n", device.backend->info().name.c_str(), options.prompt_tokens,
                 options.output_tokens);
@@ -204,7 +208,7 @@ int MeasureMemory(const Options& options) {
   constexpr std::int64_t kTolerance = 128
                                       << 10;  // of what is allocated; requests that just ended may still be let go of
   const KvPoolShape pool = PoolFor(kStreams, kContext);
-  const Device device = FakeDevice(pool, kContext, options.fake_us.value_or(0));
+  const Device device = FakeDevice(pool, kContext, options.fake_us.value_or(0), options.ahead);
   const SteadyClock clock;
   Engine engine(OptionsFor(kStreams, kContext, pool), device.backend.get(), device.tokenizer.get(), &clock);
   std::int64_t done = 0;
@@ -245,6 +249,7 @@ int Main(int argc, char** argv) {
   app.add_option("--threads", options.threads, "CPU threads")->check(CLI::PositiveNumber);
   app.add_option("--fake", options.fake_us, "no model: a backend whose steps take so many microseconds")
       ->check(CLI::NonNegativeNumber);
+  app.add_flag("--ahead", options.ahead, "that backend takes a step while another runs")->needs("--fake");
   app.add_flag("--memory", options.memory,
                "memory after 1,000, 10,000 and 100,000 requests; exit code 1 if what is allocated grew");
   app.add_flag("--metrics", options.metrics, "count what a server counts");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -14,10 +15,12 @@ namespace berth::bench {
 
 inline constexpr std::int32_t kFakeVocabulary = 32000;
 
-// With a step time of zero a step is done within Submit; otherwise on a thread of its own, when its time is over.
+// With a step time of zero a step is done within Submit; otherwise on a thread of its own, when its time is over. Steps
+// run one after the other.
 class PacedBackend final : public Backend {
  public:
-  PacedBackend(const KvPoolShape& pool, std::int32_t max_context_tokens, Duration step_time);
+  PacedBackend(const KvPoolShape& pool, std::int32_t max_context_tokens, Duration step_time,
+               std::int32_t max_steps_in_flight = 1);
   ~PacedBackend() override;
 
   const BackendInfo& info() const override { return info_; }
@@ -32,13 +35,20 @@ class PacedBackend final : public Backend {
   const Duration step_time_;
   std::function<void()> notify_;
   // The engine thread's.
-  std::int64_t step_ = 0;
-  std::vector<LogitResult> answers_;
+  struct Step {
+    std::int64_t number = 0;
+    std::vector<LogitResult> answers;
+  };
+  std::deque<Step> in_flight_;
+  std::vector<LogitResult> spare_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  TimePoint due_ = kNoDeadline;  // guarded by mutex_; of the step in flight
-  bool stopped_ = false;         // guarded by mutex_
+  // Guarded by mutex_:
+  std::int64_t waiting_ = 0;     // steps that are not done
+  std::int64_t done_ = 0;        // and those that are and were not awaited
+  TimePoint due_ = kNoDeadline;  // of the first that is not done
+  bool stopped_ = false;
   std::thread thread_;
 };
 

@@ -3,8 +3,10 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "berth/backend.h"
@@ -15,8 +17,10 @@ namespace berth::bench {
 struct StepTimes {
   std::int32_t rows = 0;
   std::int32_t tokens = 0;
-  Duration gap{};   // from the end of the step before to this one's Submit; zero for the first
-  Duration step{};  // from Submit to the moment at which Await would return at once
+  // From the end of the step before to this one's Submit; zero for the first, and where it was submitted ahead.
+  Duration gap{};
+  // From Submit, or the end of the step before where that is later, to the moment at which Await would return at once.
+  Duration step{};
 };
 
 class TimedBackend final : public Backend {
@@ -39,17 +43,20 @@ class TimedBackend final : public Backend {
   Backend* const inner_;
   const SteadyClock clock_;
   std::function<void()> notify_;
-  // By whoever ends the step, before the engine hears of it.
-  TimePoint done_{};
+  struct Submitted {
+    TimePoint at;
+    StepTimes times;
+  };
   // The engine thread's.
-  TimePoint submitted_{};
-  StepTimes now_;
-  bool first_ = true;
+  std::deque<Submitted> in_flight_;
+  std::optional<TimePoint> last_done_;
 
   std::mutex mutex_;
   std::condition_variable let_go_;
-  bool held_ = false;           // guarded by mutex_
-  std::vector<StepTimes> log_;  // guarded by mutex_
+  // Guarded by mutex_:
+  bool held_ = false;
+  std::deque<TimePoint> done_;  // when each step was that is not awaited yet
+  std::vector<StepTimes> log_;
 };
 
 }  // namespace berth::bench

@@ -27,6 +27,8 @@ enum class PlantedBug : std::uint8_t {
   kSwapInSkipped,          // a block counts as copied back from the host's memory and is not
   kHostBlockFreedEarly,    // blocks of the host's memory stay free while a request has them
   kFailedSwapOutKept,      // what a failed step was to copy out counts as copied
+  kGhostTokenTaken,        // what a row draws counts though its sequence has ended meanwhile
+  kCarriedFromAnother,     // a carried token is taken from the first row that draws
 };
 
 #ifdef BERTH_PLANTED_BUGS

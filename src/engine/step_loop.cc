@@ -65,7 +65,7 @@ void StepLoop::Run() {
 
 std::optional<Duration> StepLoop::HowLongToWait() const {
   if (OldestIsDone()) return Duration::zero();
-  if (!in_flight_.empty()) return MayPlan() && !live_.empty() ? std::optional(Duration::zero()) : std::nullopt;
+  if (!in_flight_.empty()) return std::nullopt;
   if (!live_.empty()) return progressed_ ? Duration::zero() : kLookAgain;
   if (!faulted_) return std::nullopt;
   return std::max<Duration>(Duration::zero(), next_probe_ - RealTime::now());
@@ -86,7 +86,10 @@ void StepLoop::Turn() {
   const TimePoint now = clock_->Now();
   OpenMail(now);
   const bool plans = MayPlan();
-  if (plans) Advance(now);
+  while (MayPlan()) {
+    Advance(now);
+    if (in_flight_.empty() || live_.empty()) break;
+  }
   const bool goes_on = in_flight_.empty() && !live_.empty() && progressed_;
   if (!goes_on) idle_since_.reset();
   Settle();
@@ -125,7 +128,7 @@ void StepLoop::Collect() {
   }
   if (!status.ok()) return DropStep(status);
   BERTH_CHECK_MSG(!broken_, "a step behind one that failed did not fail");
-  faulted_ = false;
+  if (!step.before_fault) faulted_ = false;
   const TimePoint now = clock_->Now();
   batch_->drawn_at = now;
   const std::span<const DrawnToken> drawn = scheduler_->ApplyStep(result_);
@@ -271,6 +274,7 @@ void StepLoop::ProbeIfDue() {
 void StepLoop::NoteFault(const absl::Status& status) {
   fault_ = status;
   faulted_ = true;
+  for (Flight& step : in_flight_) step.before_fault = true;
   next_probe_ = RealTime::now() + options_.probe_interval;
 }
 

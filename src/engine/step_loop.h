@@ -68,6 +68,7 @@ class StepLoop {
   // A step that the backend has.
   struct Flight {
     bool probe = false;
+    bool before_fault = false;  // so that it does not tell whether the backend is back
     Duration predicted{};
     RealTime::time_point submitted = {};
     std::optional<Duration> host_gap = {};  // before it, where that is known

@@ -352,7 +352,7 @@ class Scheduler final : public PoolView {
   double PredictedCost(const PlannedStep& step, std::size_t row) const;
   void ScaleShares();
   void DropParts(const PlannedStep& step);
-  void LetGoOfBuried(std::int64_t step);
+  void LetGoOfBuried();
   std::span<const RequestKey> Drop(std::int32_t nth);
 
   // step_planner.cc: all of it once the steps in flight are done.

@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "base/planted_bug.h"
 #include "scheduler/scheduler.h"
 
 namespace berth {
@@ -203,7 +204,8 @@ void Scheduler::EmitRow(Request* r, std::int32_t choice, const StepRow& row) {
   plan.token_ids.insert(plan.token_ids.end(), c.history.begin() + c.ahead, c.history.begin() + known);
   if (known < end) {
     // The step in flight draws it.
-    plan.carried_tokens.push_back({static_cast<std::int32_t>(plan.token_ids.size()), c.last_draw});
+    const std::int32_t drawn = Planted(PlantedBug::kCarriedFromAnother) ? 0 : c.last_draw;
+    plan.carried_tokens.push_back({static_cast<std::int32_t>(plan.token_ids.size()), drawn});
     plan.token_ids.push_back(kNoToken);
   }
   Part& part = PartOf(r);

@@ -32,7 +32,7 @@ std::span<const DrawnToken> Scheduler::ApplyStep(const StepResult& result) {
   if (result.busy > Duration(0)) cost_model_.Observe(step.work, result.busy);
   last_work_ = step.work;
   last_work_.swapped_blocks = 0;  // copies are made once
-  LetGoOfBuried(step.plan.step);
+  LetGoOfBuried();
   return drawn_;
 }
 
@@ -103,7 +103,7 @@ void Scheduler::TakeDraws(const PlannedStep& step, const StepResult& result) {
   drawn_.clear();
   for (const PlannedDraw& planned : step.draws) {
     const Part& part = step.parts[Index(planned.part)];
-    if (IsGhost(part, planned.choice)) continue;
+    if (IsGhost(part, planned.choice) && !Planted(PlantedBug::kGhostTokenTaken)) continue;
     Choice& c = part.request->choices[Index(planned.choice)];
     const TokenId token = result.logits[Index(planned.logit_row)].token;
     c.history.push_back(token);
@@ -146,8 +146,9 @@ double Scheduler::PredictedCost(const PlannedStep& step, std::size_t row) const 
   return cost_model_.Seconds(work, 1.0 / static_cast<double>(step.rows.size()));
 }
 
-void Scheduler::LetGoOfBuried(std::int64_t step) {
-  std::erase_if(buried_, [&](const auto& r) { return r->last_step <= step; });
+// Of those that no step in flight names any more.
+void Scheduler::LetGoOfBuried() {
+  std::erase_if(buried_, [&](const auto& r) { return in_flight_ == 0 || r->last_step < InFlight(0).plan.step; });
 }
 
 std::span<const RequestKey> Scheduler::Drop(std::int32_t nth) {
@@ -174,7 +175,7 @@ std::span<const RequestKey> Scheduler::Drop(std::int32_t nth) {
   DropParts(step);
   if (nth == 0) oldest_ = (oldest_ + 1) % kMaxStepsInFlight;
   --in_flight_;
-  LetGoOfBuried(step.plan.step);
+  LetGoOfBuried();
   return dropped_;
 }
 

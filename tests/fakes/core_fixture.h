@@ -72,8 +72,10 @@ inline std::vector<std::vector<TokenId>> Alone(const LoopRequest& request) {
 
 class CoreTest : public testing::Test {
  protected:
-  void Use(const KvPoolShape& shape, const Policy& policy) {
-    backend = std::make_unique<MemoryBackend>(shape, static_cast<std::int32_t>(policy.max_batched_tokens));
+  void Use(const KvPoolShape& shape, const Policy& policy, std::int32_t max_steps_in_flight = 1) {
+    loop.reset();
+    backend = std::make_unique<MemoryBackend>(shape, static_cast<std::int32_t>(policy.max_batched_tokens),
+                                              max_steps_in_flight);
     loop = std::make_unique<CoreLoop>(shape, policy, backend.get());
     backend->set_references([this](BlockId block) { return loop->pool().references(block); });
   }

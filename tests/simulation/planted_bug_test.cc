@@ -29,7 +29,7 @@ TEST_P(PlantedBugTest, IsFoundWithinTwentyThousandRequests) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Simulation, PlantedBugTest,
-                         testing::Range(1, static_cast<int>(PlantedBug::kFailedSwapOutKept) + 1));
+                         testing::Range(1, static_cast<int>(PlantedBug::kCarriedFromAnother) + 1));
 
 TEST(Simulation, TheBuildWithBugsHoldsWhenNoneIsSwitchedOn) {
   EXPECT_EQ(Simtest("REQUESTS=20000 SEED=1 BUG=0", BERTH_SIMTEST_PLANTED), 0);

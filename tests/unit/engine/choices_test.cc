@@ -6,7 +6,7 @@
 namespace berth::test {
 namespace {
 
-class Choices : public EngineFixture {
+class Choices : public BothWays<> {
  protected:
   // Choice q puts out its own letter; the second one ends early.
   void StartLetters() {
@@ -22,8 +22,9 @@ class Choices : public EngineFixture {
     return request;
   }
 };
+BERTH_BOTH_WAYS(Choices);
 
-TEST_F(Choices, EachHasItsOwnTextAndItsOwnEnd) {
+TEST_P(Choices, EachHasItsOwnTextAndItsOwnEnd) {
   // Prompts that fill their last block, and that do not: only the latter's is copied where the choices part.
   for (const std::string prompt : {"eight888", "ten tokens", "p"}) {
     StartLetters();
@@ -42,7 +43,7 @@ TEST_F(Choices, EachHasItsOwnTextAndItsOwnEnd) {
   }
 }
 
-TEST_F(Choices, OfOneTokenEachNeedNoBlockBehindThePrompt) {
+TEST_P(Choices, OfOneTokenEachNeedNoBlockBehindThePrompt) {
   StartLetters();
   const auto sink = Run(Group(4, "eight888", 1));
   for (std::int32_t q = 0; q < 4; ++q) EXPECT_EQ(sink->token_ids(q).size(), 1U);
@@ -51,7 +52,7 @@ TEST_F(Choices, OfOneTokenEachNeedNoBlockBehindThePrompt) {
   ExpectFullCapacity();
 }
 
-TEST_F(Choices, ShareThePromptsLogprobsAndHaveTheirOwn) {
+TEST_P(Choices, ShareThePromptsLogprobsAndHaveTheirOwn) {
   StartLetters();
   TokenizedRequest request = Group(3, "ten tokens", 4);
   request.spec.output.prompt_logprobs = 1;
@@ -66,7 +67,7 @@ TEST_F(Choices, ShareThePromptsLogprobsAndHaveTheirOwn) {
   }
 }
 
-TEST_F(Choices, EchoThePromptEach) {
+TEST_P(Choices, EchoThePromptEach) {
   StartLetters();
   TokenizedRequest request = Group(2, "say ", 2);
   request.spec.output.echo_prompt = true;
@@ -75,7 +76,7 @@ TEST_F(Choices, EchoThePromptEach) {
   EXPECT_EQ(sink->text(1), "say bb");
 }
 
-TEST_F(Choices, AStopStringEndsItsChoiceAlone) {
+TEST_P(Choices, AStopStringEndsItsChoiceAlone) {
   StartEngine({.num_blocks = 64, .max_step_tokens = 16});
   backend->set_next_token_of_choice([](std::int32_t choice, std::span<const TokenId> output) {
     const std::string_view script = choice == 0 ? "xxENDxxxxx" : "yyyyyyyyyy";
@@ -91,7 +92,7 @@ TEST_F(Choices, AStopStringEndsItsChoiceAlone) {
   ExpectFullCapacity();
 }
 
-TEST_F(Choices, BeyondWhatTheServerRunsAreInvalid) {
+TEST_P(Choices, BeyondWhatTheServerRunsAreInvalid) {
   StartEngine({.max_step_tokens = 4});
   const auto refusal = TrySubmit(Group(5, "p", 2), std::make_shared<RecordingSink>());
   ASSERT_TRUE(refusal.has_value());

@@ -134,7 +134,6 @@ class EngineFixture : public ::testing::Test {
     std::int32_t max_context_tokens = 64;
     std::int32_t max_step_tokens = 4;
     std::int32_t max_running_sequences = 0;  // 0 = as many as a step has tokens
-    std::int32_t max_steps_in_flight = 1;
     std::int32_t max_queued_requests = 8;
     std::int32_t padding_ids = 5;
     NextToken next_token = HashedLetter;
@@ -154,7 +153,7 @@ class EngineFixture : public ::testing::Test {
     info.vocab_size = tokenizer.vocab_size() + settings.padding_ids;
     info.max_context_tokens = settings.max_context_tokens;
     info.max_step_tokens = settings.max_step_tokens;
-    info.max_steps_in_flight = settings.max_steps_in_flight;
+    info.max_steps_in_flight = max_steps_in_flight;
     EngineOptions options;
     options.max_context_tokens = settings.max_context_tokens;
     options.calibration_steps = settings.calibration_steps;
@@ -264,6 +263,10 @@ class EngineFixture : public ::testing::Test {
     EXPECT_EQ(reserved_blocks, pool.num_blocks);
   }
 
+  // With the gate closed and something to do for a while: all the steps are there that the backend takes at once.
+  void WaitForStepsAtGate() const { backend->WaitForStepAtGate(max_steps_in_flight); }
+
+  std::int32_t max_steps_in_flight = 1;
   std::mutex ticket_numbers_mutex;
   std::unordered_map<std::string, TicketNumber> ticket_numbers;  // guarded by ticket_numbers_mutex
   FakeClock clock;
@@ -272,5 +275,14 @@ class EngineFixture : public ::testing::Test {
   std::unique_ptr<FakeBackend> backend;
   std::unique_ptr<Engine> engine;
 };
+
+// The same promises where each step is awaited before the next is submitted, and where one is submitted ahead.
+template <typename Fixture = EngineFixture>
+class BothWays : public Fixture, public ::testing::WithParamInterface<std::int32_t> {
+ protected:
+  void SetUp() override { this->max_steps_in_flight = GetParam(); }
+};
+
+#define BERTH_BOTH_WAYS(Suite) INSTANTIATE_TEST_SUITE_P(StepsInFlight, Suite, ::testing::Values(1, 2))
 
 }  // namespace berth::test

@@ -9,15 +9,16 @@
 namespace berth::test {
 namespace {
 
-class Fault : public EngineFixture {
+class Fault : public BothWays<> {
  protected:
   // The step that found the backend well again is one of the engine's own, on a block that goes back at the turn's end.
   void WaitForTheProbesBlock() const {
     while (engine->load().held_blocks > 0) std::this_thread::yield();
   }
 };
+BERTH_BOTH_WAYS(Fault);
 
-TEST_F(Fault, OfAnyStepFailsTheRequestAndReturnsItsBlocks) {
+TEST_P(Fault, OfAnyStepFailsTheRequestAndReturnsItsBlocks) {
   for (const bool in_submit : {true, false}) {
     for (const std::int64_t step : {0, 1, 2, 3, 5}) {
       StartEngine({.max_step_tokens = 4});
@@ -29,7 +30,7 @@ TEST_F(Fault, OfAnyStepFailsTheRequestAndReturnsItsBlocks) {
       const auto sink = Run(Request("unlucky", "ten tokens", 10));
       EXPECT_EQ(sink->failure(), RefusalReason::kBackendFault);
       EXPECT_NE(sink->Only<Failed>()->refusal.message.find("was told to fail"), std::string::npos);
-      EXPECT_EQ(backend->steps(), step + 1);
+      EXPECT_EQ(backend->steps(), in_submit ? step + 1 : step + max_steps_in_flight);
       EXPECT_FALSE(engine->serving());
       ExpectFullCapacity();
       EXPECT_TRUE(engine->serving()) << "a later step succeeded";
@@ -37,21 +38,21 @@ TEST_F(Fault, OfAnyStepFailsTheRequestAndReturnsItsBlocks) {
   }
 }
 
-TEST_F(Fault, EndsOnlyTheRequestsThatTheStepTouched) {
+TEST_P(Fault, EndsOnlyTheRequestsThatTheStepTouched) {
   for (const bool in_submit : {true, false}) {
     StartEngine({.max_step_tokens = 4});
     backend->CloseGate();
     const auto first = Submit(Request("first", "seven77", 5));
-    backend->WaitForStepAtGate();  // 4 tokens of the first prompt
+    WaitForStepsAtGate();  // 4 tokens of the first prompt
     const auto second = Submit(Request("second", "second prompt", 5));
     WaitForQueued(1);
     backend->LetOneStepGo();
-    backend->WaitForStepAtGate();  // 3 of the first, 1 of the second
+    WaitForStepsAtGate();  // 3 of the first, and what is left for the second
     const auto third = Submit(Request("third", "third prompt", 5));
     WaitForQueued(1);
     // The next step decodes the first and goes on with the second; nothing is left for the third.
     if (in_submit) {
-      backend->FailSubmit(2);
+      backend->FailSubmit(1 + max_steps_in_flight);
     } else {
       backend->FailAwait(2);
     }
@@ -64,7 +65,7 @@ TEST_F(Fault, EndsOnlyTheRequestsThatTheStepTouched) {
   }
 }
 
-TEST_F(Fault, TheNextQueuedRequestGetsItsTry) {
+TEST_P(Fault, TheNextQueuedRequestGetsItsTry) {
   StartEngine({.max_step_tokens = 64, .max_running_sequences = 1});
   backend->CloseGate();
   backend->FailAwait(1);
@@ -77,7 +78,7 @@ TEST_F(Fault, TheNextQueuedRequestGetsItsTry) {
   EXPECT_TRUE(engine->serving());
 }
 
-TEST_F(Fault, AFreshFaultFailsTheNextRequestToo) {
+TEST_P(Fault, AFreshFaultFailsTheNextRequestToo) {
   StartEngine();
   backend->FailSubmit(0);
   backend->FailAwait(1);
@@ -89,7 +90,7 @@ TEST_F(Fault, AFreshFaultFailsTheNextRequestToo) {
   EXPECT_TRUE(engine->serving());
 }
 
-TEST_F(Fault, AnAnswerThatWasCompleteBeforeItIsNotTakenBack) {
+TEST_P(Fault, AnAnswerThatWasCompleteBeforeItIsNotTakenBack) {
   StartEngine({.max_step_tokens = 64, .next_token = Script("ab END cd", 'x')});
   backend->CloseGate();
   backend->FailAwait(6);  // the step behind the one that completes the stop string
@@ -111,7 +112,7 @@ TEST_F(Fault, AnAnswerThatWasCompleteBeforeItIsNotTakenBack) {
   EXPECT_FALSE(engine->serving());
 }
 
-TEST_F(Fault, IsOverWithoutTrafficOnceTheBackendIsBack) {
+TEST_P(Fault, IsOverWithoutTrafficOnceTheBackendIsBack) {
   StartEngine({.probe_interval = std::chrono::milliseconds(1)});
   backend->SetBroken(true);
   EXPECT_EQ(Run(Request("unlucky", "p", 3))->failure(), RefusalReason::kBackendFault);
@@ -124,7 +125,7 @@ TEST_F(Fault, IsOverWithoutTrafficOnceTheBackendIsBack) {
   ExpectFullCapacity();
 }
 
-TEST_F(Fault, AtTheStartIsToldAndTriedAgain) {
+TEST_P(Fault, AtTheStartIsToldAndTriedAgain) {
   StartEngine({.max_step_tokens = 8,
                .calibration_steps = 4,
                .probe_interval = std::chrono::milliseconds(1),
@@ -137,7 +138,7 @@ TEST_F(Fault, AtTheStartIsToldAndTriedAgain) {
   ExpectFullCapacity();
 }
 
-TEST_F(Fault, IsTriedAgainAlsoWhileWhatWaitsMayNotStart) {
+TEST_P(Fault, IsTriedAgainAlsoWhileWhatWaitsMayNotStart) {
   StartEngine({.max_running_sequences = 1, .probe_interval = std::chrono::milliseconds(1)});
   backend->CloseGate();
   const auto running = Submit(Request("running", "p", 3));

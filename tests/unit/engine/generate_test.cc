@@ -7,7 +7,8 @@
 namespace berth::test {
 namespace {
 
-using Generate = EngineFixture;
+class Generate : public BothWays<> {};
+BERTH_BOTH_WAYS(Generate);
 
 std::string ExpectedLetters(std::string_view prompt, int count) {
   const std::vector<TokenId> ids = Bytes(prompt);
@@ -20,7 +21,7 @@ std::string ExpectedLetters(std::string_view prompt, int count) {
   return text;
 }
 
-TEST_F(Generate, SendsAdmittedThenOneDeltaATokenThenFinishedThenCompleted) {
+TEST_P(Generate, SendsAdmittedThenOneDeltaATokenThenFinishedThenCompleted) {
   StartEngine();
   TokenizedRequest request = Request("one", "prompt", 3);
   request.spec.sampling.seed = 77;
@@ -41,7 +42,7 @@ TEST_F(Generate, SendsAdmittedThenOneDeltaATokenThenFinishedThenCompleted) {
   EXPECT_EQ(sink->text(), ExpectedLetters("prompt", 3));
 }
 
-TEST_F(Generate, TokensDoNotDependOnChunksBlocksOrWhatRanBefore) {
+TEST_P(Generate, TokensDoNotDependOnChunksBlocksOrWhatRanBefore) {
   const std::string prompt = "a prompt of some thirty tokens.";
   for (const std::int32_t max_step_tokens : {1, 3, 16, 100}) {
     for (const std::int32_t block_tokens : {1, 4, 16}) {
@@ -52,7 +53,7 @@ TEST_F(Generate, TokensDoNotDependOnChunksBlocksOrWhatRanBefore) {
   }
 }
 
-TEST_F(Generate, PrefillsInChunksOfTheStepsSizeThenDecodesOneTokenAStep) {
+TEST_P(Generate, PrefillsInChunksOfTheStepsSizeThenDecodesOneTokenAStep) {
   StartEngine({.max_step_tokens = 4});
   Run(Request("chunks", "ten tokens", 3));
   std::vector<std::pair<int, int>> rows;
@@ -60,7 +61,7 @@ TEST_F(Generate, PrefillsInChunksOfTheStepsSizeThenDecodesOneTokenAStep) {
   EXPECT_EQ(rows, (std::vector<std::pair<int, int>>{{0, 4}, {4, 4}, {8, 2}, {10, 1}, {11, 1}}));
 }
 
-TEST_F(Generate, TakesBlocksOnlyAsTokensAreStoredAndNeverMoreThanItReserved) {
+TEST_P(Generate, TakesBlocksOnlyAsTokensAreStoredAndNeverMoreThanItReserved) {
   StartEngine({.max_step_tokens = 4});
   const auto sink = Run(Request("blocks", "ten tokens", 7));  // T = 16: four blocks of four
   EXPECT_EQ(sink->Only<Admitted>()->reserved_blocks, 4);
@@ -70,7 +71,7 @@ TEST_F(Generate, TakesBlocksOnlyAsTokensAreStoredAndNeverMoreThanItReserved) {
   EXPECT_EQ(sink->Only<Completed>()->usage.peak_blocks, 4);
 }
 
-TEST_F(Generate, OneOutputTokenNeedsNoDecodeStep) {
+TEST_P(Generate, OneOutputTokenNeedsNoDecodeStep) {
   StartEngine({.max_step_tokens = 100});
   const auto sink = Run(Request("one", "eight888", 1));
   EXPECT_EQ(backend->seen().size(), 1U);
@@ -78,14 +79,14 @@ TEST_F(Generate, OneOutputTokenNeedsNoDecodeStep) {
   EXPECT_EQ(sink->token_ids().size(), 1U);
 }
 
-TEST_F(Generate, FillsTheContextToItsLastToken) {
+TEST_P(Generate, FillsTheContextToItsLastToken) {
   StartEngine({.num_blocks = 16, .block_tokens = 4, .max_context_tokens = 64});
   const auto sink = Run(Request("full", "four", 60));
   EXPECT_EQ(sink->finish_reason(), FinishReason::kLength);
   EXPECT_EQ(sink->token_ids().size(), 60U);
 }
 
-TEST_F(Generate, ADefaultOutputLengthIsCutToTheContextAndTold) {
+TEST_P(Generate, ADefaultOutputLengthIsCutToTheContextAndTold) {
   StartEngine({.max_context_tokens = 20});
   TokenizedRequest request = Request("default", "sixteen tokens!!", 256);
   request.spec.stopping.max_output_tokens_is_default = true;
@@ -94,7 +95,7 @@ TEST_F(Generate, ADefaultOutputLengthIsCutToTheContextAndTold) {
   EXPECT_EQ(sink->token_ids().size(), 4U);
 }
 
-TEST_F(Generate, EosEndsTheOutputInsideTokenIdsButOutsideTheText) {
+TEST_P(Generate, EosEndsTheOutputInsideTokenIdsButOutsideTheText) {
   StartEngine({.next_token = Script("bye", FakeTokenizer::kEos)});
   const auto sink = Run(Request("eos", "p", 20));
   EXPECT_EQ(sink->finish_reason(), FinishReason::kStopToken);
@@ -104,7 +105,7 @@ TEST_F(Generate, EosEndsTheOutputInsideTokenIdsButOutsideTheText) {
   EXPECT_EQ(sink->Only<Completed>()->usage.output_tokens, 4);
 }
 
-TEST_F(Generate, AStopStringEndsTheOutputAndNothingOfItIsEverSent) {
+TEST_P(Generate, AStopStringEndsTheOutputAndNothingOfItIsEverSent) {
   StartEngine({.next_token = Script("one two END three", 'x')});
   TokenizedRequest request = Request("stop", "p", 30);
   request.spec.stopping.stop_strings = {"END", "never"};
@@ -115,7 +116,7 @@ TEST_F(Generate, AStopStringEndsTheOutputAndNothingOfItIsEverSent) {
   EXPECT_EQ(sink->Only<Completed>()->usage.output_tokens, 11);
 }
 
-TEST_F(Generate, BansStopTokensUntilMinOutputTokensThenLetsThemCome) {
+TEST_P(Generate, BansStopTokensUntilMinOutputTokensThenLetsThemCome) {
   StartEngine({.next_token = Script("", FakeTokenizer::kEos)});
   TokenizedRequest request = Request("min", "p", 20);
   request.spec.stopping.min_output_tokens = 3;
@@ -133,7 +134,7 @@ TEST_F(Generate, BansStopTokensUntilMinOutputTokensThenLetsThemCome) {
   EXPECT_EQ(seen[3].banned, std::vector<TokenId>(early.begin() + 3, early.end()));
 }
 
-TEST_F(Generate, IdsBeyondTheTokenizersVocabularyAreNeverDrawnNorAccepted) {
+TEST_P(Generate, IdsBeyondTheTokenizersVocabularyAreNeverDrawnNorAccepted) {
   const TokenId padding = tokenizer.vocab_size();
   StartEngine({.padding_ids = 3, .next_token = Script("", padding + 1)});
   const auto sink = Run(Request("padded", "p", 5));
@@ -148,7 +149,7 @@ TEST_F(Generate, IdsBeyondTheTokenizersVocabularyAreNeverDrawnNorAccepted) {
   }
 }
 
-TEST_F(Generate, EchoSendsThePromptAloneBeforeTheFirstToken) {
+TEST_P(Generate, EchoSendsThePromptAloneBeforeTheFirstToken) {
   StartEngine({.next_token = Script("!", FakeTokenizer::kEos)});
   TokenizedRequest request = Request("echo", "the prompt", 5);
   request.spec.output.echo_prompt = true;
@@ -163,7 +164,7 @@ TEST_F(Generate, EchoSendsThePromptAloneBeforeTheFirstToken) {
   EXPECT_EQ(sink->text(), "the prompt!");
 }
 
-TEST_F(Generate, LogprobsComeWithEachTokenWhereAskedFor) {
+TEST_P(Generate, LogprobsComeWithEachTokenWhereAskedFor) {
   StartEngine({.next_token = Script("ab", FakeTokenizer::kEos)});
   for (const std::int32_t asked : {kNoLogprobs, 0, 2}) {
     TokenizedRequest request = Request("logprobs", "p", 2);
@@ -186,7 +187,7 @@ TEST_F(Generate, LogprobsComeWithEachTokenWhereAskedFor) {
   }
 }
 
-TEST_F(Generate, PromptLogprobsCoverEveryPromptTokenButTheFirstAcrossChunks) {
+TEST_P(Generate, PromptLogprobsCoverEveryPromptTokenButTheFirstAcrossChunks) {
   const std::string prompt = "ten tokens";
   for (const std::int32_t max_step_tokens : {1, 3, 4, 10, 64}) {
     StartEngine({.max_step_tokens = max_step_tokens});
@@ -205,14 +206,14 @@ TEST_F(Generate, PromptLogprobsCoverEveryPromptTokenButTheFirstAcrossChunks) {
   }
 }
 
-TEST_F(Generate, APromptOfOneTokenHasNoPromptLogprobs) {
+TEST_P(Generate, APromptOfOneTokenHasNoPromptLogprobs) {
   StartEngine();
   TokenizedRequest request = Request("short", "p", 2);
   request.spec.output.prompt_logprobs = 5;
   EXPECT_TRUE(Run(std::move(request))->Only<Completed>()->prompt_logprobs.empty());
 }
 
-TEST_F(Generate, WhatNeverFitsIsRefusedWithTheLimitThatBinds) {
+TEST_P(Generate, WhatNeverFitsIsRefusedWithTheLimitThatBinds) {
   StartEngine({.num_blocks = 5, .block_tokens = 4, .max_context_tokens = 64});
   const Refusal blocks = Refused(Request("blocks", "four", 18));  // T = 21: six blocks
   EXPECT_EQ(blocks.reason, RefusalReason::kRequestTooLarge);

@@ -13,7 +13,7 @@ using std::chrono::seconds;
 
 constexpr Duration kPatience = minutes(2);
 
-class Live : public EngineFixture {
+class Live : public BothWays<> {
  protected:
   // Two classes, two tenants.
   static void TwoOfEach(Policy* policy) {
@@ -46,8 +46,9 @@ class Live : public EngineFixture {
     return list.value_or(LiveList());
   }
 };
+BERTH_BOTH_WAYS(Live);
 
-TEST_F(Live, AListTellsWhatEachRequestIsAtInTheOrderOfArrival) {
+TEST_P(Live, AListTellsWhatEachRequestIsAtInTheOrderOfArrival) {
   StartEngine({.num_blocks = 32, .max_step_tokens = 16, .max_running_sequences = 1, .policy = TwoOfEach});
   EXPECT_TRUE(List().rows.empty());
   backend->CloseGate();
@@ -89,7 +90,7 @@ TEST_F(Live, AListTellsWhatEachRequestIsAtInTheOrderOfArrival) {
   EXPECT_TRUE(List().rows.empty());
 }
 
-TEST_F(Live, AListIsFilteredAndBoundedAndCountsTheRest) {
+TEST_P(Live, AListIsFilteredAndBoundedAndCountsTheRest) {
   StartEngine({.max_running_sequences = 1, .max_queued_requests = 400, .policy = TwoOfEach});
   backend->CloseGate();
   std::vector<std::shared_ptr<RecordingSink>> sinks;
@@ -107,7 +108,7 @@ TEST_F(Live, AListIsFilteredAndBoundedAndCountsTheRest) {
   for (const auto& sink : sinks) sink->WaitForEnd();
 }
 
-TEST_F(Live, AListIsAnsweredWhileRequestsComeAndGo) {
+TEST_P(Live, AListIsAnsweredWhileRequestsComeAndGo) {
   StartEngine({.num_blocks = 64, .max_step_tokens = 16, .max_queued_requests = 64});
   std::atomic<bool> done = false;
   std::thread asker([&] {
@@ -122,7 +123,7 @@ TEST_F(Live, AListIsAnsweredWhileRequestsComeAndGo) {
   asker.join();
 }
 
-TEST_F(Live, ARequestIsFoundByItsTenantAndIdForAsLongAsItLives) {
+TEST_P(Live, ARequestIsFoundByItsTenantAndIdForAsLongAsItLives) {
   StartEngine({.policy = TwoOfEach});
   backend->CloseGate();
   const auto sink = Submit(Of("mine", 0, 1));
@@ -135,7 +136,7 @@ TEST_F(Live, ARequestIsFoundByItsTenantAndIdForAsLongAsItLives) {
   EXPECT_EQ(engine->Find(1, "mine"), std::nullopt);
 }
 
-TEST_F(Live, ACancelTellsItsReasonAndTheFirstOneHolds) {
+TEST_P(Live, ACancelTellsItsReasonAndTheFirstOneHolds) {
   for (const RefusalReason reason : {RefusalReason::kCancelledByOperator, RefusalReason::kSlowReader}) {
     StartEngine();
     backend->CloseGate();
@@ -149,7 +150,7 @@ TEST_F(Live, ACancelTellsItsReasonAndTheFirstOneHolds) {
   }
 }
 
-TEST_F(Live, ACancelBeforeItsSubmitKeepsItsReason) {
+TEST_P(Live, ACancelBeforeItsSubmitKeepsItsReason) {
   StartEngine();
   auto ticket = std::get<QueueTicket>(engine->TakeTicket({.request_id = "early"}));
   engine->Cancel(*engine->Find(0, "early"), RefusalReason::kCancelledByOperator);
@@ -158,7 +159,7 @@ TEST_F(Live, ACancelBeforeItsSubmitKeepsItsReason) {
   EXPECT_EQ(sink->WaitForEnd().failure(), RefusalReason::kCancelledByOperator);
 }
 
-TEST_F(Live, TheSignsTellAStepInFlightAndWhenAClassGotOn) {
+TEST_P(Live, TheSignsTellAStepInFlightAndWhenAClassGotOn) {
   StartEngine();
   // The thread may be on its way into its first wait.
   while (engine->signs().in_turn_since.has_value()) std::this_thread::yield();
@@ -168,7 +169,7 @@ TEST_F(Live, TheSignsTellAStepInFlightAndWhenAClassGotOn) {
   const TimePoint came = clock.Now();
   backend->CloseGate();
   const auto sink = Submit(Request("one", "p", 5));
-  backend->WaitForStepAtGate();
+  WaitForStepsAtGate();
   while (engine->signs().in_turn_since.has_value()) std::this_thread::yield();
   EXPECT_EQ(engine->signs().in_step_since, came);
   EXPECT_EQ(engine->signs().progress[0], came) << "its first request starts the clock anew";
@@ -176,18 +177,19 @@ TEST_F(Live, TheSignsTellAStepInFlightAndWhenAClassGotOn) {
   clock.Advance(hours(1));
   EXPECT_EQ(engine->signs().progress[0], came);
   backend->LetOneStepGo();
-  backend->WaitForStepAtGate();
+  WaitForStepsAtGate();
   while (engine->signs().in_turn_since.has_value()) std::this_thread::yield();
+  EXPECT_EQ(engine->signs().in_step_since, came + hours(1));
   EXPECT_EQ(engine->signs().progress[0], came + hours(1));
   backend->OpenGate();
   sink->WaitForEnd();
 }
 
-TEST_F(Live, AShutdownWithAStepThatNeverEndsComesBack) {
+TEST_P(Live, AShutdownWithAStepThatNeverEndsComesBack) {
   StartEngine();
   backend->CloseGate();
   const auto sink = Submit(Request("stuck", "p", 5));
-  backend->WaitForStepAtGate();
+  WaitForStepsAtGate();
   EXPECT_FALSE(engine->Shutdown(Duration::zero(), milliseconds(1)));
   EXPECT_FALSE(sink->ended());
   backend->OpenGate();

@@ -9,7 +9,7 @@ namespace {
 
 using Kind = RequestOutlook::Kind;
 
-class EngineOutlook : public EngineFixture {
+class EngineOutlook : public BothWays<> {
  protected:
   RequestOutlook Foresee(const TokenizedRequest& request) {
     const GenerateSpec& spec = request.spec;
@@ -21,8 +21,9 @@ class EngineOutlook : public EngineFixture {
     return answer.get_future().get();
   }
 };
+BERTH_BOTH_WAYS(EngineOutlook);
 
-TEST_F(EngineOutlook, IsThereWhileAStepIsInFlight) {
+TEST_P(EngineOutlook, IsThereWhileAStepIsInFlight) {
   StartEngine({.max_running_sequences = 1, .max_queued_requests = 1});
   EXPECT_EQ(Foresee(Request("first", "p", 30)).kind, Kind::kStarts);
   backend->CloseGate();
@@ -43,14 +44,14 @@ TEST_F(EngineOutlook, IsThereWhileAStepIsInFlight) {
   queued->WaitForEnd();
 }
 
-TEST_F(EngineOutlook, OfAnEngineThatDrainsIsARefusal) {
+TEST_P(EngineOutlook, OfAnEngineThatDrainsIsARefusal) {
   StartEngine();
   engine->Shutdown(Duration::zero());
   EXPECT_EQ(Foresee(Request("late", "p", 3)).refusal->reason, RefusalReason::kDraining);
 }
 
 // Each is answered or dropped; none is kept for an engine that is gone.
-TEST_F(EngineOutlook, QuestionsAreBounded) {
+TEST_P(EngineOutlook, QuestionsAreBounded) {
   Inbox inbox;
   int answered = 0;
   for (std::size_t i = 0; i < Inbox::kMaxQuestions; ++i) {

@@ -6,7 +6,7 @@
 namespace berth::test {
 namespace {
 
-class PolicyChange : public EngineFixture {
+class PolicyChange : public BothWays<> {
  protected:
   // Sets it and returns once it is in force.
   void Change(const std::function<void(Policy*)>& change) {
@@ -17,8 +17,9 @@ class PolicyChange : public EngineFixture {
     while (engine->policy() == before) std::this_thread::yield();
   }
 };
+BERTH_BOTH_WAYS(PolicyChange);
 
-TEST_F(PolicyChange, IsInForceForTheNextNewcomer) {
+TEST_P(PolicyChange, IsInForceForTheNextNewcomer) {
   StartEngine();
   Change([](Policy* policy) {
     policy->classes[0].max_output_tokens = 5;
@@ -35,7 +36,7 @@ TEST_F(PolicyChange, IsInForceForTheNextNewcomer) {
   EXPECT_EQ(engine->load().classes.size(), 2U);
 }
 
-TEST_F(PolicyChange, EndsNothingThatRunsAndWhatWaitsAndCanNoLongerStart) {
+TEST_P(PolicyChange, EndsNothingThatRunsAndWhatWaitsAndCanNoLongerStart) {
   StartEngine({.max_running_sequences = 1});
   backend->CloseGate();
   const auto running = Submit(Request("running", "p", 30));
@@ -55,7 +56,7 @@ TEST_F(PolicyChange, EndsNothingThatRunsAndWhatWaitsAndCanNoLongerStart) {
   EXPECT_EQ(small->WaitForEnd().finish_reason(), FinishReason::kLength);
 }
 
-TEST_F(PolicyChange, AHeldClassWaitsAndGoesOn) {
+TEST_P(PolicyChange, AHeldClassWaitsAndGoesOn) {
   StartEngine({.max_running_sequences = 1});
   backend->CloseGate();
   const auto running = Submit(Request("running", "p", 3));
@@ -74,7 +75,7 @@ TEST_F(PolicyChange, AHeldClassWaitsAndGoesOn) {
   EXPECT_EQ(waiting->WaitForEnd().finish_reason(), FinishReason::kLength);
 }
 
-TEST_F(PolicyChange, AHeldRequestStillHearsOfItsDeadlineItsCancelAndTheDrain) {
+TEST_P(PolicyChange, AHeldRequestStillHearsOfItsDeadlineItsCancelAndTheDrain) {
   StartEngine();
   Change([](Policy* policy) { policy->max_running_sequences = policy->classes[0].slot_guarantee = 1; });
   backend->CloseGate();

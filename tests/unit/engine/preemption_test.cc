@@ -10,7 +10,7 @@ namespace {
 constexpr ClassId kInteractive = 0;
 constexpr ClassId kBatch = 1;
 
-class Preemption : public EngineFixture {
+class Preemption : public BothWays<> {
  protected:
   // 16 blocks of 4 tokens: 12 are guaranteed to interactive, 4 to batch, which may borrow the others.
   void StartClasses(NextToken next_token = HashedLetter) {
@@ -57,7 +57,7 @@ class Preemption : public EngineFixture {
   // one is at the gate when it returns.
   void Preempt(int steps) {
     for (int i = 0; i < steps; ++i) {
-      backend->WaitForStepAtGate();
+      WaitForStepsAtGate();
       if (i == steps - 1) break;
       backend->LetOneStepGo();
     }
@@ -65,7 +65,7 @@ class Preemption : public EngineFixture {
     WaitForQueued(1);
     backend->LetOneStepGo();
     WaitForLoad([](const Engine::Load& load) { return load.parked_requests() == 1 && load.running_requests() == 1; });
-    backend->WaitForStepAtGate();
+    WaitForStepsAtGate();
   }
 
   std::string Alone(const TokenizedRequest& request) const {
@@ -82,8 +82,9 @@ class Preemption : public EngineFixture {
   std::int32_t interactive_tokens_ = 9;
   std::shared_ptr<RecordingSink> interactive_;
 };
+BERTH_BOTH_WAYS(Preemption);
 
-TEST_F(Preemption, IsAPauseAndNothingElseToItsCaller) {
+TEST_P(Preemption, IsAPauseAndNothingElseToItsCaller) {
   for (const int steps : {1, 2, 5, 12}) {
     StartClasses();
     const auto batch = Submit(BatchRequest());
@@ -103,7 +104,7 @@ TEST_F(Preemption, IsAPauseAndNothingElseToItsCaller) {
   }
 }
 
-TEST_F(Preemption, CountsWhatIsComputedAgain) {
+TEST_P(Preemption, CountsWhatIsComputedAgain) {
   StartClasses();
   const auto batch = Submit(BatchRequest());
   Preempt(12);
@@ -117,7 +118,7 @@ TEST_F(Preemption, CountsWhatIsComputedAgain) {
   EXPECT_LE(usage.recomputed_tokens, 21);
 }
 
-TEST_F(Preemption, KeepsInTheHostsMemoryWhatWouldCostMoreToComputeAgain) {
+TEST_P(Preemption, KeepsInTheHostsMemoryWhatWouldCostMoreToComputeAgain) {
   // 160 tokens in ten blocks, most of which the interactive request writes over.
   batch_tokens_ = 200;
   interactive_tokens_ = 160;
@@ -134,7 +135,7 @@ TEST_F(Preemption, KeepsInTheHostsMemoryWhatWouldCostMoreToComputeAgain) {
   EXPECT_EQ(engine->load().reserved_blocks(), 0);
 }
 
-TEST_F(Preemption, EndsAtOnceForAParkedRequestThatIsCancelled) {
+TEST_P(Preemption, EndsAtOnceForAParkedRequestThatIsCancelled) {
   StartClasses();
   const auto batch = Submit(BatchRequest());
   Preempt(5);
@@ -147,7 +148,7 @@ TEST_F(Preemption, EndsAtOnceForAParkedRequestThatIsCancelled) {
   EXPECT_EQ(interactive_->WaitForEnd().finish_reason(), FinishReason::kLength);
 }
 
-TEST_F(Preemption, ADeadlineThatPassesMeanwhileStillGivesWhatThereIs) {
+TEST_P(Preemption, ADeadlineThatPassesMeanwhileStillGivesWhatThereIs) {
   StartClasses();
   TokenizedRequest request = BatchRequest();
   request.spec.deadline = clock.Now() + std::chrono::seconds(100);
@@ -161,7 +162,7 @@ TEST_F(Preemption, ADeadlineThatPassesMeanwhileStillGivesWhatThereIs) {
   interactive_->WaitForEnd();
 }
 
-TEST_F(Preemption, AStopStringFoundMeanwhileCompletesTheRequest) {
+TEST_P(Preemption, AStopStringFoundMeanwhileCompletesTheRequest) {
   // The fifth token completes the stop string; the step that preempts the request is the one that draws it.
   StartClasses(Script("abEND", 'x'));
   TokenizedRequest request = BatchRequest();
@@ -186,7 +187,7 @@ TEST_F(Preemption, AStopStringFoundMeanwhileCompletesTheRequest) {
   EXPECT_EQ(engine->load().reserved_blocks(), 0);
 }
 
-TEST_F(Preemption, OfAGroupKeepsEveryChoiceAsItWas) {
+TEST_P(Preemption, OfAGroupKeepsEveryChoiceAsItWas) {
   StartClasses();
   backend->set_next_token_of_choice([](std::int32_t choice, std::span<const TokenId> output) {
     return 'a' + static_cast<TokenId>((static_cast<std::size_t>(choice) * 7 + output.size()) % 26);
@@ -210,7 +211,7 @@ TEST_F(Preemption, OfAGroupKeepsEveryChoiceAsItWas) {
   EXPECT_EQ(engine->load().reserved_blocks(), 0);
 }
 
-TEST_F(Preemption, NeverTakesThePlaceOfAParkedRequestInItsQueue) {
+TEST_P(Preemption, NeverTakesThePlaceOfAParkedRequestInItsQueue) {
   StartClasses();
   const auto batch = Submit(BatchRequest());
   Preempt(3);

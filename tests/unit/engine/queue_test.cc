@@ -7,7 +7,7 @@
 namespace berth::test {
 namespace {
 
-class Queue : public EngineFixture {
+class Queue : public BothWays<> {
  protected:
   std::variant<QueueTicket, Refusal> TakeTicket(std::string id) {
     return engine->TakeTicket({.request_id = std::move(id)});
@@ -21,8 +21,9 @@ class Queue : public EngineFixture {
     return sink;
   }
 };
+BERTH_BOTH_WAYS(Queue);
 
-TEST_F(Queue, GivesAsManyTicketsAsMayWait) {
+TEST_P(Queue, GivesAsManyTicketsAsMayWait) {
   StartEngine({.max_queued_requests = 2});
   std::vector<QueueTicket> tickets;
   for (const char* id : {"a", "b"}) {
@@ -39,7 +40,7 @@ TEST_F(Queue, GivesAsManyTicketsAsMayWait) {
   EXPECT_TRUE(std::holds_alternative<QueueTicket>(TakeTicket("c"))) << "a dropped ticket gives its place back";
 }
 
-TEST_F(Queue, WhatRunsTakesNoPlaceInIt) {
+TEST_P(Queue, WhatRunsTakesNoPlaceInIt) {
   StartEngine({.max_running_sequences = 1, .max_queued_requests = 1});
   const auto running = HoldTheOnlySlot();
   const auto waiting = Submit(Request("waits", "p", 3));
@@ -50,7 +51,7 @@ TEST_F(Queue, WhatRunsTakesNoPlaceInIt) {
   EXPECT_EQ(Run(Request("other", "p", 3))->finish_reason(), FinishReason::kLength);
 }
 
-TEST_F(Queue, NeverExceedsItsBoundHoweverManyArriveAtOnce) {
+TEST_P(Queue, NeverExceedsItsBoundHoweverManyArriveAtOnce) {
   constexpr int kArrivals = 300;
   constexpr int kBound = 20;
   StartEngine({.max_running_sequences = 1, .max_queued_requests = kBound});
@@ -90,7 +91,7 @@ TEST_F(Queue, NeverExceedsItsBoundHoweverManyArriveAtOnce) {
   ExpectFullCapacity();
 }
 
-TEST_F(Queue, StartsRequestsInTheOrderOfSubmission) {
+TEST_P(Queue, StartsRequestsInTheOrderOfSubmission) {
   StartEngine({.max_running_sequences = 1});
   const auto running = HoldTheOnlySlot();
   std::mutex mutex;
@@ -111,7 +112,7 @@ TEST_F(Queue, StartsRequestsInTheOrderOfSubmission) {
   EXPECT_EQ(order, (std::vector<std::string>{"+a", "-a", "+b", "-b", "+c", "-c", "+d", "-d"}));
 }
 
-TEST_F(Queue, ARequestIdIsTakenFromItsTicketUntilItsRequestHasEnded) {
+TEST_P(Queue, ARequestIdIsTakenFromItsTicketUntilItsRequestHasEnded) {
   StartEngine({.max_running_sequences = 1});
   const auto running = HoldTheOnlySlot();
   const auto queued = Submit(Request("queued", "p", 3));
@@ -128,7 +129,7 @@ TEST_F(Queue, ARequestIdIsTakenFromItsTicketUntilItsRequestHasEnded) {
   EXPECT_EQ(Run(Request("running", "p", 3))->finish_reason(), FinishReason::kLength);
 }
 
-TEST_F(Queue, ARefusedRequestGivesItsPlaceBack) {
+TEST_P(Queue, ARefusedRequestGivesItsPlaceBack) {
   StartEngine({.max_queued_requests = 1});
   for (int i = 0; i < 5; ++i) {
     EXPECT_EQ(Refused(Request("large", "p", 1000)).reason, RefusalReason::kRequestTooLarge);
@@ -136,7 +137,7 @@ TEST_F(Queue, ARefusedRequestGivesItsPlaceBack) {
   EXPECT_EQ(Run(Request("fits", "p", 3))->finish_reason(), FinishReason::kLength);
 }
 
-TEST_F(Queue, WhoeverHearsTheEndFindsTheIdThePlaceAndTheBlocksFree) {
+TEST_P(Queue, WhoeverHearsTheEndFindsTheIdThePlaceAndTheBlocksFree) {
   StartEngine({.max_running_sequences = 1, .max_queued_requests = 1});
   for (int i = 0; i < 200; ++i) {
     ASSERT_EQ(Run(Request("same", "p", 1))->finish_reason(), FinishReason::kLength);
@@ -145,11 +146,11 @@ TEST_F(Queue, WhoeverHearsTheEndFindsTheIdThePlaceAndTheBlocksFree) {
   }
 }
 
-TEST_F(Queue, ARefusalComesWhileAStepIsInFlight) {
+TEST_P(Queue, ARefusalComesWhileAStepIsInFlight) {
   StartEngine({.max_queued_requests = 8, .policy = [](Policy* policy) { policy->classes[0].max_queued_tokens = 20; }});
   backend->CloseGate();
   const auto running = Submit(Request("running", "p", 3));
-  backend->WaitForStepAtGate();
+  WaitForStepsAtGate();
   // By the caller's thread, by admission, by the class's bound in tokens: nobody waits for the step.
   EXPECT_EQ(Refused(Request("context", "p", 1000)).limit_name, "context_tokens");
   const auto queued = Submit(Request("queued", "four", 14));
@@ -157,38 +158,38 @@ TEST_F(Queue, ARefusalComesWhileAStepIsInFlight) {
   TokenizedRequest late = Request("late", "p", 2);
   late.spec.deadline = clock.Now();
   EXPECT_EQ(Refused(std::move(late)).reason, RefusalReason::kDeadlineExceeded);
-  EXPECT_EQ(backend->steps(), 1);
+  EXPECT_EQ(backend->steps(), max_steps_in_flight);
   backend->OpenGate();
   EXPECT_EQ(queued->WaitForEnd().finish_reason(), FinishReason::kLength);
 }
 
-TEST_F(Queue, ARefusedClassIsToldBeforeAnythingElseIsDone) {
+TEST_P(Queue, ARefusedClassIsToldBeforeAnythingElseIsDone) {
   StartEngine();
   TokenizedRequest request = Request("unknown", "p", 3);
   request.spec.service_class = 7;
   EXPECT_EQ(TrySubmit(std::move(request), std::make_shared<RecordingSink>())->reason, RefusalReason::kUnknownClass);
 }
 
-TEST_F(Queue, LoadTellsWhatRunsWaitsAndIsHeld) {
+TEST_P(Queue, LoadTellsWhatRunsWaitsAndIsHeld) {
   StartEngine({.block_tokens = 4, .max_step_tokens = 4, .max_running_sequences = 1});
   EXPECT_EQ(engine->load().reserved_blocks(), 0);
   backend->CloseGate();
   const auto first = Submit(Request("first", "ten tokens", 7));
-  backend->WaitForStepAtGate();
+  WaitForStepsAtGate();
   const auto second = Submit(Request("second", "p", 3));
   WaitForQueued(1);
   const Engine::Load load = engine->load();
   EXPECT_EQ(load.running_requests(), 1);
   EXPECT_EQ(load.classes.at(0).running_requests, 1);
   EXPECT_EQ(load.classes.at(0).queued_requests, 1);
-  EXPECT_EQ(load.held_blocks, 1);
+  EXPECT_EQ(load.held_blocks, max_steps_in_flight) << "a chunk's block each";
   EXPECT_EQ(load.reserved_blocks(), 4);
   backend->OpenGate();
   first->WaitForEnd();
   second->WaitForEnd();
 }
 
-TEST_F(Queue, ATicketThatWasMovedFromGivesNothingBack) {
+TEST_P(Queue, ATicketThatWasMovedFromGivesNothingBack) {
   StartEngine({.max_queued_requests = 1});
   auto first = TakeTicket("first");
   const QueueTicket moved = std::move(std::get<QueueTicket>(first));

@@ -9,7 +9,7 @@ namespace {
 using std::chrono::hours;
 using std::chrono::seconds;
 
-class Shutdown : public EngineFixture {
+class Shutdown : public BothWays<> {
  protected:
   // Starts Shutdown on a thread of its own and returns once newcomers are refused.
   std::thread Drain(Duration timeout) {
@@ -18,8 +18,9 @@ class Shutdown : public EngineFixture {
     return thread;
   }
 };
+BERTH_BOTH_WAYS(Shutdown);
 
-TEST_F(Shutdown, LetsWhatRunsAndWaitsFinishAndRefusesNewcomers) {
+TEST_P(Shutdown, LetsWhatRunsAndWaitsFinishAndRefusesNewcomers) {
   StartEngine();
   backend->CloseGate();
   const auto running = Submit(Request("running", "p", 5));
@@ -36,26 +37,28 @@ TEST_F(Shutdown, LetsWhatRunsAndWaitsFinishAndRefusesNewcomers) {
   EXPECT_EQ(queued->finish_reason(), FinishReason::kLength);
 }
 
-TEST_F(Shutdown, EndsTheRestOnceItsTimeIsOver) {
+TEST_P(Shutdown, EndsTheRestOnceItsTimeIsOver) {
   StartEngine({.max_running_sequences = 1});
   backend->CloseGate();
   const auto running = Submit(Request("running", "ten tokens", 5));
-  backend->WaitForStepAtGate();
+  WaitForStepsAtGate();
   const auto queued = Submit(Request("queued", "p", 5));
   std::thread draining = Drain(seconds(10));
   backend->LetOneStepGo();
-  backend->WaitForStepAtGate();
+  WaitForStepsAtGate();
   EXPECT_FALSE(running->ended());
   clock.Advance(seconds(10));
   backend->LetOneStepGo();
+  running->WaitForEnd();
+  backend->OpenGate();
   draining.join();
   EXPECT_EQ(running->failure(), RefusalReason::kDrainTimeout);
   EXPECT_EQ(queued->failure(), RefusalReason::kDrainTimeout);
-  EXPECT_EQ(backend->steps(), 2);
+  EXPECT_EQ(backend->steps(), 1 + max_steps_in_flight);
   EXPECT_EQ(engine->load().reserved_blocks(), 0);
 }
 
-TEST_F(Shutdown, IsIdempotentAndTheShortestTimeoutHolds) {
+TEST_P(Shutdown, IsIdempotentAndTheShortestTimeoutHolds) {
   StartEngine();
   engine->Shutdown(hours(1));
   engine->Shutdown(Duration::max());
@@ -71,12 +74,13 @@ TEST_F(Shutdown, IsIdempotentAndTheShortestTimeoutHolds) {
     backend->LetOneStepGo();
     std::this_thread::yield();
   }
+  backend->OpenGate();
   patient.join();
   impatient.join();
   EXPECT_FALSE(engine->serving());
 }
 
-TEST_F(Shutdown, RefusesATicketThatWasTakenBefore) {
+TEST_P(Shutdown, RefusesATicketThatWasTakenBefore) {
   StartEngine();
   auto ticket = engine->TakeTicket({.request_id = "late"});
   engine->Shutdown(hours(1));
@@ -85,7 +89,7 @@ TEST_F(Shutdown, RefusesATicketThatWasTakenBefore) {
   EXPECT_EQ(sink->WaitForEnd().failure(), RefusalReason::kDraining);
 }
 
-TEST_F(Shutdown, TheDestructorEndsWhatIsLeft) {
+TEST_P(Shutdown, TheDestructorEndsWhatIsLeft) {
   StartEngine();
   backend->CloseGate();
   const auto running = Submit(Request("running", "p", 50));
@@ -98,7 +102,7 @@ TEST_F(Shutdown, TheDestructorEndsWhatIsLeft) {
   EXPECT_TRUE(queued->ended());
 }
 
-TEST_F(Shutdown, HoldsNoSinkOnceItHasReturned) {
+TEST_P(Shutdown, HoldsNoSinkOnceItHasReturned) {
   StartEngine();
   auto sink = Submit(Request("one", "p", 5));
   const std::weak_ptr<RecordingSink> observer = sink;
@@ -107,7 +111,7 @@ TEST_F(Shutdown, HoldsNoSinkOnceItHasReturned) {
   EXPECT_TRUE(observer.expired());
 }
 
-using ShutdownDeathTest = Shutdown;
+using ShutdownDeathTest = EngineFixture;
 
 TEST_F(ShutdownDeathTest, ATicketThatOutlivesTheEngineIsABug) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";

@@ -17,12 +17,13 @@ namespace berth {
 class DrivenScheduler : public testing::Test {
  protected:
   // A copy costs `copy_seconds` a block, a token 1 ms.
-  void Use(const KvPoolShape& shape, std::int64_t batched_tokens = 64, double copy_seconds = 0.0) {
+  void Use(const KvPoolShape& shape, std::int64_t batched_tokens = 64, double copy_seconds = 0.0,
+           std::int32_t max_steps_in_flight = 1) {
     policy = test::TwoClasses(batched_tokens);
     pool = std::make_unique<BlockPool>(shape, 2);
-    scheduler =
-        std::make_unique<Scheduler>(pool.get(), policy, StepCostModel({0.001, 0.001, 0.001, 0, 0, copy_seconds}));
-    backend = std::make_unique<test::MemoryBackend>(shape);
+    scheduler = std::make_unique<Scheduler>(
+        pool.get(), policy, StepCostModel({0.001, 0.001, 0.001, 0, 0, copy_seconds}), max_steps_in_flight);
+    backend = std::make_unique<test::MemoryBackend>(shape, 1 << 20, max_steps_in_flight);
     backend->set_references([this](BlockId block) { return pool->references(block); });
     backend->set_step_time([](const StepPlan&) { return Duration(0); });  // the cost model learns nothing
   }
@@ -79,6 +80,33 @@ class DrivenScheduler : public testing::Test {
     }
     for (const DrawnToken& drawn : scheduler->ApplyStep(result)) Take(drawn);
     return true;
+  }
+  // Plans a step and submits it; Collect takes the result of the oldest.
+  const StepPlan& Submit() {
+    const StepPlan& planned = scheduler->PlanStep(test::At(0));
+    if (!planned.empty()) {
+      EXPECT_TRUE(backend->Submit(planned).ok());
+    }
+    return planned;
+  }
+  bool Collect() {
+    if (!backend->Await(&scratch).ok()) {
+      const std::span<const RequestKey> touched = scheduler->DropStep();
+      dropped.assign(touched.begin(), touched.end());
+      return false;
+    }
+    for (const DrawnToken& drawn : scheduler->ApplyStep(scratch)) Take(drawn);
+    return true;
+  }
+  // Each step is submitted while the one before is in flight.
+  void FinishAhead(RequestKey key) {
+    const Running& r = requests[key];
+    while (r.live > 0) {
+      const bool submitted = !Submit().empty();
+      if (scheduler->steps_in_flight() == 2 || !submitted) Collect();
+    }
+    while (scheduler->steps_in_flight() > 0) Collect();
+    EXPECT_EQ(r.output, test::Alone(r.request));
   }
   void Take(const DrawnToken& drawn) {
     Running& r = requests[drawn.key];
