@@ -150,18 +150,19 @@ TEST_F(EngineOnCuda, PreemptionSwapsAndPrefixHitsChangeNoText) {
   const std::unique_ptr<Engine> engine = Start(&cuda);
   const auto first = Submit(*engine, "once", kBatch, once, 120);
   const auto second = Submit(*engine, "nothing", kBatch, {1}, 120);
-  WaitForTokens(*first, 30);
-  WaitForTokens(*second, 30);
-  // The pool has no room for it: one of the two gives way. It goes on with what the first begins with.
+  WaitForTokens(*first, 40);
+  WaitForTokens(*second, 40);
+  // All that is guaranteed to them: both others give way, and some of what they had computed is written over. The third
+  // goes on with what the first begins with.
   const auto third = Submit(*engine, "goes on", kInteractive, story, 60);
-  const auto fourth = Submit(*engine, "goes on too", kInteractive, story, 20);
+  const auto fourth = Submit(*engine, "another", kInteractive, SomeIds(60, 512), 20);
   const std::string third_text = third->WaitForEnd().text();
-  const std::string fourth_text = fourth->WaitForEnd().text();
+  EXPECT_EQ(fourth->WaitForEnd().finish_reason(), FinishReason::kLength);
   EXPECT_EQ(first->WaitForEnd().text(), once_text);
   EXPECT_EQ(second->WaitForEnd().text(), empty_text);
   EXPECT_NE(once_text.find(third_text), std::string::npos) << third_text;
-  EXPECT_EQ(third_text.substr(0, fourth_text.size()), fourth_text);
-  EXPECT_GT(first->Only<Completed>()->usage.preemptions + second->Only<Completed>()->usage.preemptions, 0);
+  EXPECT_GE(first->Only<Completed>()->usage.preemptions, 1);
+  EXPECT_GE(second->Only<Completed>()->usage.preemptions, 1);
   EXPECT_GT(cuda.chunks, 2);
   EXPECT_GT(cuda.swapped_out, 0);
   EXPECT_GT(cuda.swapped_in, 0);
