@@ -20,9 +20,9 @@
 #include "runner/cpu/logit_stage.h"
 #include "runner/cpu/mapped_memory.h"
 #include "runner/cpu/packed_weights.h"
-#include "runner/rope_angles.h"
 #include "runner/cpu/stage_clock.h"
 #include "runner/memory_layout.h"
+#include "runner/rope_angles.h"
 #include "runner/step_inputs.h"
 
 namespace berth {
