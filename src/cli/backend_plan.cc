@@ -50,6 +50,10 @@ absl::Status NoSuchDevice(int devices, std::int32_t index) {
                                     "; change --device or compute.device (berth devices lists them)");
 }
 
+std::int32_t HostBlocks(const ServerConfig& config, std::int64_t block_bytes) {
+  return static_cast<std::int32_t>(std::min<std::int64_t>(config.kv_cache.host_swap_bytes / block_bytes, INT32_MAX));
+}
+
 // In two parts: the product would not fit.
 std::int64_t ShareOf(std::int64_t bytes, std::int64_t millionths) {
   return bytes / kWholeMillionths * millionths + bytes % kWholeMillionths * millionths / kWholeMillionths;
@@ -123,8 +127,11 @@ absl::StatusOr<PoolMemory> FindPoolMemory(const ServerConfig& config, const Mode
     const std::int64_t weight_bytes = EstimateWeightBytes(model, config.compute.float32);
     return HostPoolMemory(config, model.config.kv_shape(), weight_bytes, AvailableMemoryBytes() - weight_bytes);
   }
-  const KvPoolShape one_block = {1, config.kv_cache.block_tokens};
-  const absl::StatusOr<CudaMemoryPlan> plan = PlanCudaMemory(model, DeviceOptions(config, *chosen.device, one_block));
+  // The pool's size is what is asked for; what is swapped takes a little of the device as well.
+  const std::int64_t block_bytes =
+      model.config.kv_shape().BytesPerToken(config.kv_dtype()) * config.kv_cache.block_tokens;
+  const KvPoolShape pool = {1, config.kv_cache.block_tokens, HostBlocks(config, block_bytes)};
+  const absl::StatusOr<CudaMemoryPlan> plan = PlanCudaMemory(model, DeviceOptions(config, *chosen.device, pool));
   if (!plan.ok()) return plan.status();
   return DevicePoolMemory(config, *chosen.device, *plan);
 }
@@ -161,8 +168,7 @@ absl::StatusOr<PoolPlan> PlanPool(const ServerConfig& config, std::int32_t conte
   }
   PoolPlan plan;
   plan.shape = {static_cast<std::int32_t>(blocks), block_tokens};
-  plan.shape.host_blocks = static_cast<std::int32_t>(
-      std::min<std::int64_t>(config.kv_cache.host_swap_bytes / memory.block_bytes, INT32_MAX));
+  plan.shape.host_blocks = HostBlocks(config, memory.block_bytes);
   plan.bytes = blocks * memory.block_bytes;
   return plan;
 }

@@ -80,6 +80,8 @@ TEST_P(Deadline, FlushesTextThatWasHeldBackForAStopStringOrAnUnfinishedCharacter
   EXPECT_EQ(held->text(), "abEN");
   EXPECT_EQ(held->token_ids().size(), 4U);
 
+  // Anew: a step of the first request may still run, and take of the second one's time.
+  StartEngine({.max_step_tokens = 64, .next_token = Script("abEN", 0xE4), .step_time = seconds(1)});
   request = Request("character", "p", 50);
   request.spec.deadline = clock.Now() + seconds(5);
   EXPECT_EQ(Run(std::move(request))->text(), "abEN\xEF\xBF\xBD");
