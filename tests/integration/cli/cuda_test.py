@@ -37,12 +37,13 @@ class OnTheDevice(CliTest):
         self.assertIn(b"there is no CUDA device 1", result.stderr)
 
     def test_it_writes_the_references_text(self):
-        prompt, want = greedy_texts()[1]
-        self.assertEqual(prompt, "Once upon a time")
-        for variant in ("f32", "f16"):
-            got = self.ok("generate", "--model", stories(variant), "--prompt", prompt, "--echo", "--max-context", 129,
-                          "--max-tokens", 124, "--kv-memory", "1MiB")
-            self.assertEqual(got, want + "\n")
+        # Not the fourth: one of its tokens is decided by less than bfloat16 can tell (bench/gpu-check has the margins).
+        for prompt, want in greedy_texts()[:3]:
+            with self.subTest(prompt=prompt):
+                prompt_tokens = len(self.ok("tokenize", "--model", stories(), "--add-bos", "--text", prompt).split())
+                got = self.ok("generate", "--model", stories(), "--prompt", prompt, "--echo", "--max-context", 129,
+                              "--max-tokens", 129 - prompt_tokens, "--kv-memory", "1MiB")
+                self.assertEqual(got, want + "\n")
 
 
 if __name__ == "__main__":

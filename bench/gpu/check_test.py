@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""bench/gpu-check on a bundle of programs that run on the emulation: check_test.py BIN_FOLDER SHARED_FOLDER"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SHARED, BIN = Path(sys.argv.pop()), Path(sys.argv.pop())
+CHECK = Path(__file__).resolve().parent.parent / "gpu-check"
+PROGRAMS = {"conformance_device_test": "conformance_test", "op_registry_device_test": "op_registry_test",
+            "cuda_kernels_device_test": "cuda_kernels_test", "cuda_backend_device_test": "cuda_backend_test",
+            "gpu_bench": "gpu_bench_emulated", "gpu_steps": "gpu_steps_emulated", "berth_local": "berth_local_emulated"}
+MODEL_FILES = ("stories260K-f32.gguf", "stories260K-f16.gguf", "stories260K-greedy.txt")
+
+
+class GpuCheck(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.bundle = Path(self.folder.name) / "bundle"
+        (self.bundle / "bin").mkdir(parents=True)
+        (self.bundle / "model").mkdir()
+        (self.bundle / "revision").write_text("test\n", encoding="utf-8")
+        for name, program in PROGRAMS.items():
+            (self.bundle / "bin" / name).symlink_to(BIN / program)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def check(self, *parts):
+        report = Path(self.folder.name) / "report.json"
+        arguments = [a for part in parts for a in ("--only", part)]
+        run = subprocess.run([CHECK, "--bundle", self.bundle, "--output", report, *arguments], capture_output=True, text=True,
+                             check=False)
+        return run, json.loads(report.read_text(encoding="utf-8"))
+
+    def give_models(self):
+        for name in MODEL_FILES:
+            if not (SHARED / "models" / name).exists():
+                if os.environ.get("CI") == "true":
+                    self.fail(f"{name} is not in {SHARED}")
+                self.skipTest(f"{name} is not in {SHARED}")
+            (self.bundle / "model" / name).symlink_to(SHARED / "models" / name)
+
+    def test_what_holds_is_told_as_passed(self):
+        self.give_models()
+        run, report = self.check("wrappers", "text")
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        self.assertEqual({name: part["outcome"] for name, part in report["parts"].items()},
+                         {"wrappers": "passed", "text": "passed"})
+        self.assertEqual(report["revision"], "test")
+
+    def test_a_part_that_fails_takes_no_other_with_it(self):
+        self.give_models()
+        (self.bundle / "bin" / "conformance_device_test").unlink()
+        golden = self.bundle / "model" / "stories260K-greedy.txt"
+        text = golden.read_text(encoding="utf-8")
+        golden.unlink()
+        golden.write_text(text.replace("She loved to play", "She loved to work"), encoding="utf-8")
+        run, report = self.check("wrappers", "text", "torch")
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        self.assertIn("No such file", report["parts"]["wrappers"]["why"])
+        self.assertIn("differs from character", report["parts"]["text"]["why"])
+        self.assertEqual(report["parts"]["torch"]["outcome"], "left out")
+
+    def test_an_unknown_part_and_a_missing_bundle_are_told(self):
+        run = subprocess.run([CHECK, "--bundle", self.bundle, "--only", "nothing"], capture_output=True, text=True, check=False)
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("wrappers", run.stderr)
+        run = subprocess.run([CHECK, "--bundle", "/absent"], capture_output=True, text=True, check=False)
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("make gpu-bundle", run.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
