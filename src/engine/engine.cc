@@ -151,9 +151,15 @@ void Engine::Impl::Submit(TicketNumber ticket, TokenizedRequest request, std::sh
       ticket, std::move(request.spec), std::move(request.prompt), demand, std::move(rule), required_tokens});
   std::unique_ptr<LiveRequest> live = MakeLive(facts, std::move(sink));
   if (refusal.has_value()) return Refuse(ticket, std::move(live), *std::move(refusal));
-  if (!inbox_->Submit(&live)) return Refuse(ticket, std::move(live), Draining());
-  // It may have been cancelled before the inbox knew it.
-  if (const std::optional<RefusalReason> reason = entrance_.WhyCancelled(ticket)) inbox_->Cancel({ticket, *reason});
+  const auto cancelled = [&]() -> std::optional<CancelNote> {
+    const std::optional<RefusalReason> reason = entrance_.WhyCancelled(ticket);
+    return reason.has_value() ? std::optional(CancelNote{ticket, *reason}) : std::nullopt;
+  };
+  const std::optional<CancelNote> before = cancelled();
+  if (!inbox_->Submit(&live, before)) return Refuse(ticket, std::move(live), Draining());
+  // Or while the inbox did not know it yet.
+  if (before.has_value()) return;
+  if (const std::optional<CancelNote> meanwhile = cancelled()) inbox_->Cancel(*meanwhile);
 }
 
 std::unique_ptr<LiveRequest> Engine::Impl::MakeLive(const std::shared_ptr<const RequestFacts>& facts,

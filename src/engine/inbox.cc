@@ -17,11 +17,12 @@ void Mail::Clear() {
   stop = false;
 }
 
-bool Inbox::Submit(std::unique_ptr<LiveRequest>* request) {
+bool Inbox::Submit(std::unique_ptr<LiveRequest>* request, std::optional<CancelNote> cancelled) {
   {
     const std::lock_guard lock(mutex_);
     if (drain_until_.has_value()) return false;
     mail_.submitted.push_back(std::move(*request));
+    if (cancelled.has_value()) mail_.cancelled.push_back(*cancelled);
     unread_ = true;
   }
   arrived_.notify_one();

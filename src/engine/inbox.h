@@ -58,8 +58,9 @@ class Inbox {
   static constexpr std::size_t kMaxQuestions = 64;
 
   // --- Any thread.
-  // False after Drain: the request is left as it was.
-  bool Submit(std::unique_ptr<LiveRequest>* request);
+  // With the cancel that came before it, if there was one: both are read in the same turn. False after Drain: the
+  // request is left as it was.
+  bool Submit(std::unique_ptr<LiveRequest>* request, std::optional<CancelNote> cancelled);
   void Cancel(CancelNote note);
   void StopChoice(ChoiceName choice);
   void AskLive(std::shared_ptr<LiveQuestion> question);
