@@ -72,9 +72,10 @@ def sdpa(torch):
                 rows.append(row(name, measure(torch, lambda: grouped(q, k, v, False)), 2 * k.numel() * 2, "bytes_per_second"))
                 del q, k, v
         for context in (1024, 4096, 16384):
-            q, k, v = tensors(1, kv_heads * group, context, dim), tensors(1, kv_heads, context, dim), tensors(1, kv_heads, context, dim)
-            flops = 2 * 2 * kv_heads * group * dim * context * (context + 1) / 2
-            name = f"prefill/d{dim}/bf16/gqa{group}/batch1/ctx{context}"
+            batch = 16384 // context
+            q, k, v = (tensors(batch, heads, context, dim) for heads in (kv_heads * group, kv_heads, kv_heads))
+            flops = batch * 2 * 2 * kv_heads * group * dim * context * (context + 1) / 2
+            name = f"prefill/d{dim}/bf16/gqa{group}/batch{batch}/ctx{context}"
             rows.append(row(name, measure(torch, lambda: grouped(q, k, v, True)), flops, "flops_per_second"))
             del q, k, v
     return rows
