@@ -17,7 +17,7 @@ TSAN_TARGETS := base_test config_test engine_test frontend_test invariance_test 
 .PHONY: help run test simtest build model asan tsan cuda gpu-bundle cuda-all lint format bench clean packages test-packages
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: packages  ## Build a release, fetch the default model, serve it, ask it a question over gRPC
 	cmake --preset cpu -DBERTH_BUILD_TESTS=OFF -DBERTH_BUILD_BENCHMARKS=OFF -B build/run >/dev/null
