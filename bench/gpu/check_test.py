@@ -30,11 +30,11 @@ class GpuCheck(unittest.TestCase):
     def tearDown(self):
         self.folder.cleanup()
 
-    def check(self, *parts):
+    def check(self, *parts, path=""):
         report = Path(self.folder.name) / "report.json"
         arguments = [a for part in parts for a in ("--only", part)]
         run = subprocess.run([CHECK, "--bundle", self.bundle, "--output", report, *arguments], capture_output=True, text=True,
-                             check=False)
+                             check=False, env={**os.environ, "PATH": path + os.environ["PATH"]})
         return run, json.loads(report.read_text(encoding="utf-8"))
 
     def give_models(self):
@@ -65,6 +65,18 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("No such file", report["parts"]["wrappers"]["why"])
         self.assertIn("differs from character", report["parts"]["text"]["why"])
         self.assertEqual(report["parts"]["torch"]["outcome"], "left out")
+
+    def test_the_sanitizer_runs_tests_and_what_it_finds_is_told(self):
+        tools = Path(self.folder.name) / "tools"
+        tools.mkdir()
+        tool = tools / "compute-sanitizer"
+        for status, outcome in ((0, "passed"), (9, "FAILED")):
+            # --tool KIND --error-exitcode N PROGRAM ARGUMENTS...
+            tool.write_text(f'#!/bin/sh\nshift 4; "$@" || exit 1; echo "========= ERROR SUMMARY: as told"; exit {status}\n', encoding="utf-8")
+            tool.chmod(0o755)
+            run, report = self.check("sanitizer", path=f"{tools}:")
+            self.assertEqual(report["parts"]["sanitizer"]["outcome"], outcome, run.stdout + run.stderr)
+        self.assertIn("memcheck of op_registry_device_test: ERROR SUMMARY", report["parts"]["sanitizer"]["why"])
 
     def test_an_unknown_part_and_a_missing_bundle_are_told(self):
         run = subprocess.run([CHECK, "--bundle", self.bundle, "--only", "nothing"], capture_output=True, text=True, check=False)
