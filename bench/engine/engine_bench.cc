@@ -89,27 +89,6 @@ Device CpuDevice(const Options& options, const KvPoolShape& pool) {
   return {*std::move(tokenizer), *std::move(backend)};
 }
 
-EngineOptions OptionsFor(std::int32_t streams, std::int32_t context_tokens, const KvPoolShape& pool) {
-  EngineOptions options;
-  options.max_context_tokens = context_tokens;
-  ClassPolicy everything;
-  everything.name = "bench";
-  everything.kv_guarantee_blocks = pool.num_blocks;
-  everything.slot_guarantee = streams;
-  everything.max_queued_requests = streams;
-  options.policy.classes = {everything};
-  options.policy.tenants.emplace_back().name = "bench";
-  options.policy.max_running_sequences = streams;
-  return options;
-}
-
-double Quantile(std::vector<double> values, double q) {
-  if (values.empty()) return 0.0;
-  const auto at = static_cast<std::ptrdiff_t>(q * static_cast<double>(values.size() - 1) + 0.5);
-  std::nth_element(values.begin(), values.begin() + at, values.end());
-  return values[static_cast<std::size_t>(at)];
-}
-
 Json Figures(const std::vector<StepTimes>& log, std::int32_t streams, const Outcome& outcome) {
   std::vector<double> steps;
   std::vector<double> gaps;

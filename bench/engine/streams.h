@@ -12,6 +12,7 @@
 
 #include "berth/clock.h"
 #include "berth/event.h"
+#include "berth/kv.h"
 #include "engine/engine.h"
 
 namespace berth::bench {
@@ -31,6 +32,12 @@ struct Outcome {
   std::int64_t failed = 0;  // other than by our own cancel
   Duration took{};          // from the first submission to the last end
 };
+
+// Of an engine that has room for so many streams, all in one class.
+EngineOptions OptionsFor(std::int32_t streams, std::int32_t context_tokens, const KvPoolShape& pool);
+
+// 0 where there are no values.
+double Quantile(std::vector<double> values, double q);
 
 // Prompts are random and so distinct: nothing is found in the prefix cache.
 class Streams {

@@ -41,27 +41,6 @@ struct Flags {
 
 constexpr std::int32_t kStepBlockTokens = 16;
 
-EngineOptions OptionsFor(std::int32_t streams, const BackendInfo& info) {
-  EngineOptions options;
-  options.max_context_tokens = info.max_context_tokens;
-  ClassPolicy everything;
-  everything.name = "bench";
-  everything.kv_guarantee_blocks = info.pool.num_blocks;
-  everything.slot_guarantee = streams;
-  everything.max_queued_requests = streams;
-  options.policy.classes = {everything};
-  options.policy.tenants.emplace_back().name = "bench";
-  options.policy.max_running_sequences = streams;
-  return options;
-}
-
-double Quantile(std::vector<double> values, double q) {
-  if (values.empty()) return 0.0;
-  const auto at = static_cast<std::ptrdiff_t>(q * static_cast<double>(values.size() - 1) + 0.5);
-  std::nth_element(values.begin(), values.begin() + at, values.end());
-  return values[static_cast<std::size_t>(at)];
-}
-
 double Mean(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
@@ -131,7 +110,7 @@ Json RunShape(const ModelShape& shape, const Flags& flags) {
   const test::WordTokenizer tokenizer(shape.vocabulary);
   const SteadyClock clock;
   for (const std::int32_t streams : flags.streams) {
-    Engine engine(OptionsFor(streams, log.info()), &log, &tokenizer, &clock);
+    Engine engine(OptionsFor(streams, context, options.pool), &log, &tokenizer, &clock);
     Load load{.streams = streams,
               .requests = streams,
               .prompt_tokens = flags.prompt_tokens,

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <random>
-#include <thread>
 #include <utility>
 
+#include "base/machine.h"
 #include "base/thread_pool.h"
 #include "runner/cuda/cuda_call.h"
 
@@ -86,7 +86,7 @@ absl::Status UploadWeights(const std::vector<WeightCopy>& copies,
   }
   absl::StatusOr<Uploader> uploader = Uploader::Create(std::min(piece_bytes, std::max<std::int64_t>(total, 1)));
   if (!uploader.ok()) return uploader.status();
-  ThreadPool threads(std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads), "berth-load");
+  ThreadPool threads(std::clamp(AllowedCpus(), 1, kMaxThreads), "berth-load");
   std::int64_t done = 0;
   for (const WeightCopy& copy : copies) {
     const std::int64_t most = uploader->piece_bytes() / std::max<std::int64_t>(copy.unit_bytes, 1);
