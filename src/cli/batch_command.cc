@@ -42,6 +42,9 @@ absl::StatusOr<Fingerprint> FingerprintOptions(const BatchOptions& options) {
   fingerprint->Add(KvDtypeName(options.config.kv_dtype()));
   fingerprint->Add(options.config.compute.float32 ? "float32" : "default");
   fingerprint->Add(std::to_string(options.config.model.max_context_tokens));
+  const absl::StatusOr<ChosenBackend> backend = ChooseBackend(options.config);
+  if (!backend.ok()) return backend.status();
+  if (backend->device) fingerprint->Add("cuda");  // whose arithmetic is another
   return fingerprint;
 }
 

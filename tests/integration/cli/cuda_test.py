@@ -1,6 +1,8 @@
 """The commands that run a model, on an (emulated) CUDA device."""
 
+import tempfile
 import unittest
+from pathlib import Path
 
 from cli_support import CliTest, berth, stories
 from generate_test import greedy_texts
@@ -35,6 +37,17 @@ class OnTheDevice(CliTest):
         result = berth("generate", "--model", stories(), "--prompt", "a", "--device", "1")
         self.assertEqual(result.returncode, 2)
         self.assertIn(b"there is no CUDA device 1", result.stderr)
+
+    def test_a_batch_does_not_go_on_where_the_cpu_left_off(self):
+        with tempfile.TemporaryDirectory() as folder:
+            requests, answers = Path(folder) / "requests.jsonl", Path(folder) / "answers.jsonl"
+            requests.write_text('{"prompt": "Once"}\n', encoding="utf-8")
+            command = ("batch", requests, "-o", answers, "--model", stories(), "--max-tokens", 2, "--kv-memory", "1MiB")
+            self.assertEqual(berth(*command, "--backend", "cpu").returncode, 0)
+            self.assertEqual(berth(*command, "--backend", "cpu").returncode, 0)
+            before = answers.read_bytes()
+            self.assertEqual(berth(*command).returncode, 2)
+            self.assertEqual(answers.read_bytes(), before)
 
     def test_it_writes_the_references_text(self):
         # Not the fourth: one of its tokens is decided by less than bfloat16 can tell (bench/gpu-check has the margins).
