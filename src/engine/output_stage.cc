@@ -76,9 +76,7 @@ void OutputStage::Read(OutputBatch* batch) {
         record.request->AddPromptLogprob(record, top);
         break;
       case OutputRecord::Kind::kToken:
-        if (record.request->AddToken(record, top, times, &came_)) {
-          listener_->OnStopString({.ticket = record.request->ticket(), .choice = record.choice});
-        }
+        record.request->AddToken(record, top, times, listener_, &came_);
         break;
       case OutputRecord::Kind::kEnd:
         TellTokens();  // whoever hears that it is over finds its tokens counted

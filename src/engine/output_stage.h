@@ -11,19 +11,9 @@
 #include "berth/clock.h"
 #include "berth/metrics.h"
 #include "engine/output_batch.h"
-#include "engine/ticket.h"
+#include "engine/output_listener.h"
 
 namespace berth {
-
-// Told by the output thread; any lock in it is short.
-class OutputListener {
- public:
-  virtual ~OutputListener() = default;
-  // A stop string ended the choice: its later tokens are dropped, and computing them is a waste.
-  virtual void OnStopString(ChoiceName choice) = 0;
-  // A request's last event is out and its sink is let go.
-  virtual void OnRequestOver() = 0;
-};
 
 // Batches are read in the order in which they were posted. What waits is bounded by what the running requests may still
 // put out. Sinks are called by this one thread: one that is slow delays the events of others, and never a step.

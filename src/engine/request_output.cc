@@ -30,10 +30,10 @@ void RequestOutput::AddPromptLogprob(const OutputRecord& record, std::span<const
   prompt_logprobs_.push_back(ToTokenLogprob(record, top));
 }
 
-bool RequestOutput::AddToken(const OutputRecord& record, std::span<const TopLogprob> top, const TokenTimes& times,
-                             std::vector<TokenCame>* came) {
+void RequestOutput::AddToken(const OutputRecord& record, std::span<const TopLogprob> top, const TokenTimes& times,
+                             OutputListener* listener, std::vector<TokenCame>* came) {
   Choice& choice = choices_.at(static_cast<std::size_t>(record.choice));
-  if (choice.finished) return false;
+  if (choice.finished) return;
   if (facts_->spec.output.echo_prompt && !std::exchange(choice.echoed, true)) {
     sink_->OnEvent(
         TokenDelta{.index = record.choice, .text = choice.stream.prompt_text(), .token_ids = {}, .logprobs = {}});
@@ -42,13 +42,15 @@ bool RequestOutput::AddToken(const OutputRecord& record, std::span<const TopLogp
   if (facts_->spec.output.logprobs != kNoLogprobs) delta.logprobs.push_back(ToTokenLogprob(record, top));
   std::optional<Finished> finished = choice.stream.Append(record.token, &delta);
   choice.finished = finished.has_value();
+  BERTH_CHECK_MSG(choice.finished || !record.ends_choice, "the engine ended a choice that no rule ends");
+  // Before the sink, which may take its time: what computes the choice stops first.
+  if (choice.finished && !record.ends_choice) {
+    listener->OnStopString({.ticket = facts_->ticket, .choice = record.choice});
+  }
   NoteProgress(times.drawn, &choice);
   came->push_back(NoteToken(times.shown, &choice));
   sink_->OnEvent(std::move(delta));
-  BERTH_CHECK_MSG(finished.has_value() || !record.ends_choice, "the engine ended a choice that no rule ends");
-  if (!finished.has_value()) return false;
-  sink_->OnEvent(*std::move(finished));
-  return !record.ends_choice;
+  if (finished.has_value()) sink_->OnEvent(*std::move(finished));
 }
 
 TokenCame RequestOutput::NoteToken(TimePoint shown, Choice* choice) {

@@ -11,6 +11,7 @@
 #include "berth/event.h"
 #include "berth/metrics.h"
 #include "engine/output_batch.h"
+#include "engine/output_listener.h"
 #include "engine/output_stream.h"
 #include "engine/request_facts.h"
 #include "tokenizer/tokenizer.h"
@@ -28,14 +29,12 @@ class RequestOutput {
   // `tokenizer` must outlive it.
   RequestOutput(const Tokenizer* tokenizer, std::shared_ptr<const RequestFacts> facts, std::shared_ptr<EventSink> sink);
 
-  TicketNumber ticket() const { return facts_->ticket; }
-
   void Admit(Admitted admitted);
   void AddPromptLogprob(const OutputRecord& record, std::span<const TopLogprob> top);
-  // True where a stop string has just ended the choice and the engine does not know. Tokens that come for a choice that
-  // has ended so are dropped: never shown, never counted. Those that are shown are added to `came`.
-  bool AddToken(const OutputRecord& record, std::span<const TopLogprob> top, const TokenTimes& times,
-                std::vector<TokenCame>* came);
+  // Tells `listener` where a stop string has just ended the choice. Tokens that come for a choice that has ended so are
+  // dropped: never shown, never counted. Those that are shown are added to `came`.
+  void AddToken(const OutputRecord& record, std::span<const TopLogprob> top, const TokenTimes& times,
+                OutputListener* listener, std::vector<TokenCame>* came);
   // Sends the last event. An answer that is complete, since every choice has ended by a rule, is not taken back: it
   // completes even if the engine found a reason to end the request before it heard of that.
   void End(RequestEnd* end);

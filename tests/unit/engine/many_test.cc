@@ -110,7 +110,12 @@ TEST_P(Many, AStopStringFreesTheBlocksWithinOneStep) {
   request.spec.stopping.stop_strings = {"END"};
   auto sink = std::make_shared<RecordingSink>();
   std::atomic<bool> finished = false;
-  sink->set_hook([&](const StreamEvent& event) { finished = finished || std::holds_alternative<Finished>(event); });
+  sink->set_hook([&](const StreamEvent& event) {
+    if (!std::holds_alternative<Finished>(event)) return;
+    finished = true;
+    // However slow the sink is.
+    WaitForLoad([](const Engine::Load& load) { return load.running_requests() == 0 && load.held_blocks == 0; });
+  });
   ASSERT_FALSE(TrySubmit(std::move(request), sink).has_value());
   for (int i = 0; i < 5; ++i) {
     WaitForStepsAtGate();
