@@ -61,7 +61,7 @@ lint:  ## clang-format and clang-tidy, warnings as errors
 	cmake/scripts/install-packages.sh build test lint
 	cmake --preset cpu >/dev/null
 	cmake --build build/cpu -j$(JOBS) --target berth_proto
-	cmake/scripts/lint.sh build/cpu $(JOBS)
+	cmake/scripts/lint.py build/cpu $(JOBS)
 
 format:  ## Rewrite the sources in the project's format
 	git ls-files '*.h' '*.cc' '*.cu' | xargs -r clang-format -i

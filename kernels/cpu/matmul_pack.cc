@@ -22,10 +22,10 @@ void StoreColumn(const T* values, std::int32_t count, std::int32_t first_k, int 
 }
 
 void PackFloat32Column(WeightFormat format, const std::byte* row, std::int32_t k, int column, std::byte* panel) {
-  constexpr std::int32_t kChunk = 256;  // a multiple of every format's block
-  float values[kChunk];
-  for (std::int32_t first = 0; first < k; first += kChunk) {
-    const std::int32_t count = std::min(kChunk, k - first);
+  constexpr std::int32_t kPiece = 256;  // a multiple of every format's block
+  float values[kPiece];
+  for (std::int32_t first = 0; first < k; first += kPiece) {
+    const std::int32_t count = std::min(kPiece, k - first);
     Dequantize(format, row + RowBytes(format, first), count, values);
     StoreColumn(values, count, first, column, panel);
   }

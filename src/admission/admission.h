@@ -17,6 +17,7 @@
 #include "admission/request_state.h"
 #include "admission/token_rate.h"
 #include "admission/waiting_line.h"
+#include "base/index.h"
 #include "berth/admission.h"
 #include "berth/clock.h"
 #include "berth/kv.h"
@@ -134,7 +135,6 @@ class Admission {
     std::optional<ReservedStart> start;
   };
 
-  static std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
   const ClassPolicy& class_policy(ClassId c) const { return policy_.classes[Index(c)]; }
   const TenantPolicy& tenant_policy(TenantId t) const { return policy_.tenants[Index(t)]; }
   RequestState* Lookup(RequestKey key);

@@ -5,6 +5,7 @@
 
 #include "admission/refusals.h"
 #include "base/check.h"
+#include "base/index.h"
 #include "base/planted_bug.h"
 
 namespace berth {
@@ -12,8 +13,6 @@ namespace {
 
 // Another server, or this one once it is back.
 constexpr Duration kRetryAfterDrain = std::chrono::seconds(1);
-
-std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 Refusal FieldRefusal(RefusalReason reason, std::string message, const char* field) {
   Refusal refusal;

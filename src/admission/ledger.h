@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/index.h"
 #include "berth/policy.h"
 #include "berth/units.h"
 
@@ -94,7 +95,6 @@ class Ledger {
     mutable std::int32_t seen = 0;  // scratch of UsedAlone, 0 between calls
   };
 
-  static std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
   std::int32_t& ClassHolders(std::int32_t record, ClassId c) {
     return class_holders_[Index(record) * limits_.size() + Index(c)];
   }

@@ -117,7 +117,7 @@ UsageReport ReportOf(const v1::GetUsageResponse& response) {
   return report;
 }
 
-Outcome Usage(const UsageOptions& options, Output& out) {
+Outcome ShowUsage(const UsageOptions& options, Output& out) {
   v1::GetUsageRequest request;
   if (!options.since.empty()) {
     const absl::StatusOr<std::int64_t> since = ParseSince(options.since, std::time(nullptr));
@@ -221,7 +221,7 @@ void AddUsageCommand(CLI::App* root, Invocation* invocation) {
       kExitCodes +
       "\n\nExample:\n"
       "  berth usage --since 1h");
-  app->callback([=] { invocation->run = [=](Output& out) { return Usage(*options, out); }; });
+  app->callback([=] { invocation->run = [=](Output& out) { return ShowUsage(*options, out); }; });
 }
 
 void AddRequestsCommand(CLI::App* root, Invocation* invocation) {

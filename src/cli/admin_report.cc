@@ -13,7 +13,7 @@
 namespace berth::cli {
 namespace {
 
-double ToSeconds(const google::protobuf::Duration& d) { return static_cast<double>(d.seconds()) + d.nanos() / 1e9; }
+double Seconds(const google::protobuf::Duration& d) { return static_cast<double>(d.seconds()) + d.nanos() / 1e9; }
 
 const char* StateName(v1::ServerState state) {
   switch (state) {
@@ -81,7 +81,7 @@ ColumnTable ClassTable(const v1::ServerStatus& status) {
   for (const v1::ClassStatus& c : status.classes()) {
     table.Add({c.name(), std::to_string(c.priority()), StopName(c.stop()), GroupDigits(c.running_requests()),
                GroupDigits(c.queued_requests()), GroupDigits(c.max_queued_requests()),
-               GroupDigits(c.preempted_requests()), c.has_oldest_wait() ? ShortTime(ToSeconds(c.oldest_wait())) : "-",
+               GroupDigits(c.preempted_requests()), c.has_oldest_wait() ? ShortTime(Seconds(c.oldest_wait())) : "-",
                GroupDigits(c.used_blocks()), GroupDigits(c.guaranteed_blocks()), GroupDigits(c.ceiling_blocks()),
                GroupDigits(c.borrowed_blocks()), GroupDigits(c.debt_blocks()), Percent(c.kv_pressure()),
                Percent(c.slots_pressure()), Percent(c.compute_pressure()), SloCell(c)});
@@ -110,7 +110,7 @@ std::string StatusText(const v1::ServerStatus& status) {
       std::string(StateName(status.state())) + (status.why().empty() ? "" : ": " + OneLine(status.why())) + "\n";
   FactTable facts;
   facts.Add("model", status.model() + " on " + status.backend() + ", berth " + status.version() + ", up " +
-                         ShortTime(ToSeconds(status.uptime())));
+                         ShortTime(Seconds(status.uptime())));
   facts.Add("policy", status.policy_sha256().empty() ? "built in" : "sha256 " + status.policy_sha256());
   const std::int64_t pool_blocks = status.free_blocks() + status.cached_blocks() + status.held_blocks();
   facts.Add("pool", GroupDigits(pool_blocks) + " blocks of " + std::to_string(status.block_tokens()) + " tokens (" +
@@ -131,9 +131,9 @@ std::string RequestsText(const v1::ListRequestsResponse& list) {
       {"request", "tenant", "class", "state", "age", "prompt", "output", "reserved", "held", "preempted", "time left"});
   for (const v1::LiveRequest& r : list.requests()) {
     table.Add({OneLine(r.request_id()), r.tenant(), r.service_class(), StateName(r.state()),
-               ShortTime(ToSeconds(r.age())), GroupDigits(r.prompt_tokens()), GroupDigits(r.output_tokens()),
+               ShortTime(Seconds(r.age())), GroupDigits(r.prompt_tokens()), GroupDigits(r.output_tokens()),
                GroupDigits(r.reserved_blocks()), GroupDigits(r.held_blocks()), GroupDigits(r.preemptions()),
-               r.has_time_left() ? ShortTime(ToSeconds(r.time_left())) : "-"});
+               r.has_time_left() ? ShortTime(Seconds(r.time_left())) : "-"});
   }
   std::string text = table.Text();
   if (list.left_out() > 0) text += "  and " + GroupDigits(list.left_out()) + " more\n";

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "admission/admission.h"
+#include "base/index.h"
 #include "berth/admission.h"
 #include "berth/backend.h"
 #include "berth/clock.h"
@@ -73,8 +74,6 @@ class StepLoop {
     RealTime::time_point submitted = {};
     std::optional<Duration> host_gap = {};  // before it, where that is known
   };
-
-  static std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
   std::optional<Duration> HowLongToWait() const;
   void Turn();

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/index.h"
 #include "base/text.h"
 
 namespace berth {
@@ -13,8 +14,6 @@ namespace {
 constexpr std::string_view kBearer = "Bearer ";
 constexpr std::size_t kMaxTenantNameBytes = 128;
 constexpr char kOther[] = "other";  // where a policy has spare places, the tenant of all who get none
-
-std::size_t Index(TenantId tenant) { return static_cast<std::size_t>(tenant); }
 
 bool IsTenantName(std::string_view name) { return name.size() <= kMaxTenantNameBytes && IsPrintableAscii(name); }
 

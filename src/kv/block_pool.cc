@@ -4,15 +4,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "base/planted_bug.h"
 
 namespace berth {
-namespace {
-
-std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
-
 std::int64_t CachedPrefix::size() const {
   std::size_t total = shared.size();
   for (const auto& choice : choices) total += choice.size();

@@ -5,15 +5,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "base/planted_bug.h"
 
 namespace berth {
-namespace {
-
-std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
-
 HostHolding::~HostHolding() { Release(); }
 
 HostHolding::HostHolding(HostHolding&& other) noexcept

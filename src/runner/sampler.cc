@@ -10,9 +10,9 @@
 namespace berth {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 constexpr std::size_t kFirstSort = 64;
-constexpr std::size_t kGlance = 1024;  // logits searched together
+constexpr std::size_t kSearched = 1024;  // logits searched together
 // Few tokens make up most of the probability: the others are looked at only if the draw goes that far. The last one is
 // the least number above 0.
 constexpr std::array kLeastWeights = {0x1p-8F, 0x1p-16F, std::numeric_limits<float>::denorm_min()};
@@ -58,7 +58,7 @@ TokenId Sampler::Sample(std::span<const float> logits, const SamplingInput& inpu
   if (!InVocabulary(LowestNotBanned(banned), logits.size())) banned = {};  // all of them: then none
   const std::span<const float> adjusted = Adjusted(logits, input, banned);
   const float highest = ops_.highest(adjusted.data(), static_cast<std::int32_t>(adjusted.size()));
-  if (highest == -kInfinity) return LowestNotBanned(banned);
+  if (highest == kImpossible) return LowestNotBanned(banned);
   if (input.spec->temperature <= 0.0F) return FirstAt(highest, adjusted);
   const auto position = static_cast<std::int64_t>(input.history.size());
   return Draw(adjusted, highest, *input.spec, CounterUniform(input.spec->seed, input.choice_index, position));
@@ -66,9 +66,9 @@ TokenId Sampler::Sample(std::span<const float> logits, const SamplingInput& inpu
 
 TokenId Sampler::FirstAt(float highest, std::span<const float> logits) const {
   std::size_t begin = 0;
-  while (ops_.highest(logits.data() + begin, static_cast<std::int32_t>(std::min(kGlance, logits.size() - begin))) !=
+  while (ops_.highest(logits.data() + begin, static_cast<std::int32_t>(std::min(kSearched, logits.size() - begin))) !=
          highest) {
-    begin += kGlance;
+    begin += kSearched;
   }
   while (logits[begin] != highest) ++begin;
   return static_cast<TokenId>(begin);
@@ -88,7 +88,7 @@ std::span<const float> Sampler::Adjusted(std::span<const float> logits, const Sa
   if (penalised) ApplyPenalties(input);
   for (const TokenId id : banned) {
     BERTH_CHECK(InVocabulary(id, logits_.size()));
-    logits_[static_cast<std::size_t>(id)] = -kInfinity;
+    logits_[static_cast<std::size_t>(id)] = kImpossible;
   }
   return logits_;
 }
@@ -143,7 +143,8 @@ TokenId Sampler::DrawAmong(std::span<const float> logits, float least_weight, do
   }
   std::size_t kept = candidates_.size();
   if (spec.top_p < 1.0F || spec.min_p > 0.0F) {
-    const double enough = spec.top_p < 1.0F ? static_cast<double>(spec.top_p) * mass : kInfinity;
+    const double enough =
+        spec.top_p < 1.0F ? static_cast<double>(spec.top_p) * mass : std::numeric_limits<double>::infinity();
     mass = 0.0;
     for (kept = 0; kept < candidates_.size() && mass < enough; ++kept) {
       SortFront(kept + 1);

@@ -2,15 +2,10 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "scheduler/scheduler.h"
 
 namespace berth {
-namespace {
-
-std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
-
 void Scheduler::DraftStep() {
   BERTH_CHECK_MSG(in_flight_ == 1, "what is planned ahead is not drafted");
   draft_.clear();

@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "base/planted_bug.h"
 
 namespace berth {
 namespace {
 
-std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
 std::int64_t Length(const std::vector<TokenId>& tokens) { return static_cast<std::int64_t>(tokens.size()); }
 
 }  // namespace

@@ -3,16 +3,11 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "base/planted_bug.h"
 #include "scheduler/scheduler.h"
 
 namespace berth {
-namespace {
-
-std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
-
 const StepPlan& Scheduler::PlanStep(TimePoint now) {
   BERTH_CHECK_MSG(in_flight_ < max_steps_in_flight_, "too many steps in flight");
   BeginStep();

@@ -2,13 +2,12 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "base/planted_bug.h"
 #include "scheduler/scheduler.h"
 
 namespace berth {
 namespace {
-
-std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // So that a model of nothing but zeros splits a step equally.
 constexpr double kLeastCost = 1e-12;

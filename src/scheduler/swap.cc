@@ -3,16 +3,11 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/index.h"
 #include "base/planted_bug.h"
 #include "scheduler/scheduler.h"
 
 namespace berth {
-namespace {
-
-std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
-
 // What the request has computed, as long as it still holds its blocks.
 Scheduler::Leaving Scheduler::Describe(const Request& r) const {
   Leaving leaving;

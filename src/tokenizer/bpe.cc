@@ -20,18 +20,18 @@ std::uint64_t PairKey(TokenId left, TokenId right) {
 // Text never becomes a control token by merging, whatever the file's merges say.
 bool MayComeFromText(TokenType type) { return type != TokenType::kControl && type != TokenType::kUnknown; }
 
-// One part of a word; a linked list in an array.
-struct Symbol {
-  TokenId id;
-  std::int32_t previous;  // -1 at the beginning
-  std::int32_t next;      // -1 at the end
-  std::uint32_t rank;  // of the merge with the next symbol; kNoRank where there is none, or the symbol is merged away
-  TokenId merged;      // what that merge gives
-};
-
 }  // namespace
 
 struct ByteLevelBpe::Scratch {
+  // One part of a word; a linked list in an array.
+  struct Symbol {
+    TokenId id;
+    std::int32_t previous;  // -1 at the beginning
+    std::int32_t next;      // -1 at the end
+    std::uint32_t rank;  // of the merge with the next symbol; kNoRank where there is none, or the symbol is merged away
+    TokenId merged;      // what that merge gives
+  };
+
   std::vector<Symbol> symbols;
   // A heap of rank << 32 | symbol: the best rank first, the leftmost of equals. Entries go stale when a neighbour
   // merges; they are dropped when they come up, because the symbol's rank is no longer theirs.
@@ -84,7 +84,7 @@ void ByteLevelBpe::Encode(std::string_view text, std::vector<TokenId>* ids) cons
 }
 
 void ByteLevelBpe::EncodeWord(std::string_view word, Scratch* scratch, std::vector<TokenId>* ids) const {
-  std::vector<Symbol>& symbols = scratch->symbols;
+  std::vector<Scratch::Symbol>& symbols = scratch->symbols;
   std::vector<std::uint64_t>& pairs = scratch->pairs;
   symbols.clear();
   for (const char c : word) {
@@ -102,9 +102,9 @@ void ByteLevelBpe::EncodeWord(std::string_view word, Scratch* scratch, std::vect
     std::pop_heap(pairs.begin(), pairs.end(), std::greater<>());
     pairs.pop_back();
     const auto i = static_cast<std::int32_t>(best & 0xFFFFFFFF);
-    Symbol& symbol = symbols[i];
+    Scratch::Symbol& symbol = symbols[i];
     if (symbol.rank != best >> 32) continue;
-    Symbol& right = symbols[symbol.next];
+    Scratch::Symbol& right = symbols[symbol.next];
     symbol.id = symbol.merged;
     symbol.next = right.next;
     right.rank = kNoRank;
@@ -117,7 +117,7 @@ void ByteLevelBpe::EncodeWord(std::string_view word, Scratch* scratch, std::vect
 
 void ByteLevelBpe::QueuePair(std::int32_t i, Scratch* scratch) const {
   if (i < 0) return;
-  Symbol& symbol = scratch->symbols[i];
+  Scratch::Symbol& symbol = scratch->symbols[i];
   symbol.rank = kNoRank;
   if (symbol.next < 0) return;
   const auto it = merges_.find(PairKey(symbol.id, scratch->symbols[symbol.next].id));

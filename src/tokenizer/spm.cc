@@ -9,25 +9,6 @@
 namespace berth {
 namespace {
 
-// Part of the text; a linked list in an array.
-struct Symbol {
-  TokenId id;             // kNoToken: a character that is no token
-  std::uint32_t begin;    // in the text
-  std::uint32_t bytes;    // 0: merged away
-  std::int32_t previous;  // -1 at the beginning
-  std::int32_t next;      // -1 at the end
-};
-
-struct Pair {
-  float score;
-  std::int32_t left;
-  std::uint32_t bytes;  // of both: tells whether the pair is still as it was queued
-  TokenId id;
-
-  // The highest score first, the leftmost of equals.
-  bool operator<(const Pair& other) const { return score != other.score ? score < other.score : left > other.left; }
-};
-
 // "a b" -> "▁a▁b".
 std::string SpellSpaces(std::string_view text, bool add_prefix) {
   std::string spelled;
@@ -79,6 +60,25 @@ SentencePieceBpe::SentencePieceBpe(const Vocabulary& vocabulary, std::span<const
 
 // One text in the making.
 struct SentencePieceBpe::Merger {
+  // Part of the text; a linked list in an array.
+  struct Symbol {
+    TokenId id;             // kNoToken: a character that is no token
+    std::uint32_t begin;    // in the text
+    std::uint32_t bytes;    // 0: merged away
+    std::int32_t previous;  // -1 at the beginning
+    std::int32_t next;      // -1 at the end
+  };
+
+  struct Pair {
+    float score;
+    std::int32_t left;
+    std::uint32_t bytes;  // of both: tells whether the pair is still as it was queued
+    TokenId id;
+
+    // The highest score first, the leftmost of equals.
+    bool operator<(const Pair& other) const { return score != other.score ? score < other.score : left > other.left; }
+  };
+
   const SentencePieceBpe& model;
   std::string_view text;
   std::vector<Symbol> symbols = {};
@@ -131,7 +131,7 @@ void SentencePieceBpe::Encode(std::string_view text, std::vector<TokenId>* ids) 
   merger.Split();
   merger.Merge();
   for (std::int32_t i = 0; i >= 0; i = merger.symbols[i].next) {
-    const Symbol& symbol = merger.symbols[i];
+    const Merger::Symbol& symbol = merger.symbols[i];
     if (symbol.id != kNoToken) {
       ids->push_back(symbol.id);
     } else {

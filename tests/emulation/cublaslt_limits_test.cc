@@ -9,7 +9,7 @@ namespace berth::emulation {
 namespace {
 
 constexpr std::uint64_t kSize = 32;
-constexpr std::uint64_t kWorkspaceBytes = std::uint64_t{64} << 10;
+constexpr std::uint64_t kSmallWorkspaceBytes = std::uint64_t{64} << 10;
 
 class CublasLtLimits : public EmulationTest {
  protected:
@@ -21,13 +21,13 @@ class CublasLtLimits : public EmulationTest {
 
 TEST_F(CublasLtLimits, AnAlgorithmWantsNoMoreWorkspaceThanWasOffered) {
   EXPECT_EQ(product_.Algorithms().size(), 1u);
-  product_.Prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+  product_.Prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kSmallWorkspaceBytes);
   const auto algorithms = product_.Algorithms();
   EXPECT_EQ(algorithms.size(), 3u);
-  EXPECT_EQ(algorithms[0].workspaceSize, kWorkspaceBytes);
-  const DeviceArray<std::byte> workspace(kWorkspaceBytes);
+  EXPECT_EQ(algorithms[0].workspaceSize, kSmallWorkspaceBytes);
+  const DeviceArray<std::byte> workspace(kSmallWorkspaceBytes);
   EXPECT_EQ(product_.Run(weight_.data(), input_.data(), output_.data(), &algorithms[0].algo, workspace.data(),
-                         kWorkspaceBytes - 1),
+                         kSmallWorkspaceBytes - 1),
             CUBLAS_STATUS_INVALID_VALUE);
 }
 
@@ -47,11 +47,12 @@ TEST_F(CublasLtLimits, AnAlgorithmMayNotServeAnotherShape) {
   const auto algorithms = product_.Algorithms();
   EXPECT_EQ(fewer.Run(weight_.data(), input_.data(), output_.data(), &algorithms[0].algo, nullptr, 0),
             CUBLAS_STATUS_SUCCESS);
-  product_.Prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-  const DeviceArray<std::byte> workspace(kWorkspaceBytes);
+  product_.Prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kSmallWorkspaceBytes);
+  const DeviceArray<std::byte> workspace(kSmallWorkspaceBytes);
   const auto fastest = product_.Algorithms()[0];
-  EXPECT_EQ(fewer.Run(weight_.data(), input_.data(), output_.data(), &fastest.algo, workspace.data(), kWorkspaceBytes),
-            CUBLAS_STATUS_NOT_SUPPORTED);
+  EXPECT_EQ(
+      fewer.Run(weight_.data(), input_.data(), output_.data(), &fastest.algo, workspace.data(), kSmallWorkspaceBytes),
+      CUBLAS_STATUS_NOT_SUPPORTED);
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 

@@ -10,6 +10,7 @@
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/packed_layout.h"
 #include "kernels/weight_data.h"
+#include "level_cases.h"
 
 namespace berth::cpu {
 namespace {
@@ -19,14 +20,6 @@ using test::AlignedBytes;
 constexpr PackedKind kAllKinds[] = {PackedKind::kPanelF32,  PackedKind::kPanelF16,         PackedKind::kPanelBF16,
                                     PackedKind::kPanelU4,   PackedKind::kPanelU4Symmetric, PackedKind::kPanelU8,
                                     PackedKind::kPanelU8x16};
-
-std::vector<CpuLevel> LevelsHere() {
-  std::vector<CpuLevel> levels;
-  for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512Vnni}) {
-    if (level <= DetectCpuLevel()) levels.push_back(level);
-  }
-  return levels;
-}
 
 std::vector<float> RandomRow(int k, std::mt19937& rng) {
   std::normal_distribution<float> normal(0.0f, 1.0f);
@@ -59,7 +52,7 @@ TEST(Operands, PreparedRowsAreSharedByKindsOfOneForm) {
   EXPECT_TRUE(SameActivations(PackedKind::kPanelU4, PackedKind::kPanelU8x16));
   EXPECT_TRUE(SameActivations(PackedKind::kPanelF16, PackedKind::kPanelF32));
   EXPECT_FALSE(SameActivations(PackedKind::kPanelF16, PackedKind::kPanelU8));
-  for (CpuLevel level : LevelsHere()) {
+  for (CpuLevel level : test::Levels()) {
     std::mt19937 rng(1);
     const std::vector<float> x = RandomRow(256, rng);
     for (PackedKind a : kAllKinds) {
@@ -140,7 +133,7 @@ TEST(Operands, PackingWritesEveryByteOfItsPanelsAndNoOther) {
 TEST(Operands, CodesAreTheNearestMultiplesOfTheBlocksScale) {
   std::mt19937 rng(3);
   const std::vector<float> x = RandomRow(32 * 50, rng);
-  for (CpuLevel level : LevelsHere()) {
+  for (CpuLevel level : test::Levels()) {
     const std::vector<ActivationBlock> blocks = PrepareInteger(level, x);
     for (std::size_t b = 0; b < blocks.size(); ++b) {
       const float* values = x.data() + 32 * b;
@@ -168,7 +161,7 @@ TEST(Operands, HalfCodesRoundToEven) {
   const float values[] = {0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 126.5f};
   const int expected[] = {0, 2, 2, 0, -2, -2, 126};
   std::copy(std::begin(values), std::end(values), x.begin() + 1);
-  for (CpuLevel level : LevelsHere()) {
+  for (CpuLevel level : test::Levels()) {
     const ActivationBlock block = PrepareInteger(level, x)[0];
     for (std::size_t i = 0; i < std::size(values); ++i) EXPECT_EQ(block.codes[i + 1], expected[i]) << values[i];
   }
@@ -178,7 +171,7 @@ TEST(Operands, AnInfinityOrNaNPoisonsItsBlockAlone) {
   constexpr float kBad[] = {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
                             std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN()};
   std::mt19937 rng(4);
-  for (CpuLevel level : LevelsHere()) {
+  for (CpuLevel level : test::Levels()) {
     for (float bad : kBad) {
       for (std::size_t at : {32, 47, 48, 63}) {
         std::vector<float> x = RandomRow(96, rng);
@@ -193,7 +186,7 @@ TEST(Operands, AnInfinityOrNaNPoisonsItsBlockAlone) {
 }
 
 TEST(Operands, TheWholeFiniteRangeIsQuantised) {
-  for (CpuLevel level : LevelsHere()) {
+  for (CpuLevel level : test::Levels()) {
     std::vector<float> x(96, 0.0f);
     x[0] = std::numeric_limits<float>::max();
     x[1] = -std::numeric_limits<float>::max();
@@ -218,7 +211,7 @@ TEST(Operands, LevelsPrepareTheSameBytes) {
     const std::vector<float> x = RandomRow(k, rng);
     AlignedBytes expected(ActivationBytes(kind, k));
     GetMatMulKernels(CpuLevel::kScalar).prepare_row(kind, x.data(), k, expected.data());
-    for (CpuLevel level : LevelsHere()) {
+    for (CpuLevel level : test::Levels()) {
       AlignedBytes row(ActivationBytes(kind, k));
       GetMatMulKernels(level).prepare_row(kind, x.data(), k, row.data());
       EXPECT_TRUE(std::ranges::equal(row.bytes(), expected.bytes())) << CpuLevelName(level);

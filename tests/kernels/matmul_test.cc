@@ -10,6 +10,7 @@
 
 #include "kernels/aligned_bytes.h"
 #include "kernels/weight_data.h"
+#include "level_cases.h"
 
 namespace berth::cpu {
 namespace {
@@ -82,14 +83,6 @@ std::vector<Case> AllCases() {
     if (format != WeightFormat::kF32) cases.push_back({format, true});
   }
   return cases;
-}
-
-std::vector<CpuLevel> LevelsHere() {
-  std::vector<CpuLevel> levels;
-  for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512Vnni}) {
-    if (level <= DetectCpuLevel()) levels.push_back(level);
-  }
-  return levels;
 }
 
 bool IntegerActivations(const Case& c) { return test::IsQuantised(c.format) && !c.float32; }
@@ -178,12 +171,12 @@ TEST(MatMul, EqualsThePreparedOperandsProductWithinRounding) {
         const std::vector<double> prepared =
             IntegerActivations(c) ? QuantiseActivations(x).values : std::vector<double>(x.begin(), x.end());
         std::vector<std::vector<float>> y;
-        for (CpuLevel level : LevelsHere()) y.push_back(Product(level, weights, c.float32).Run(x, rows));
+        for (CpuLevel level : test::Levels()) y.push_back(Product(level, weights, c.float32).Run(x, rows));
         for (int i = 0; i < rows * 39; ++i) {
           const Reference expected = Dot(weights, i % 39, prepared.data() + static_cast<std::ptrdiff_t>(i / 39) * k);
           for (std::size_t level = 0; level < y.size(); ++level) {
             ASSERT_NEAR(y[level][static_cast<std::size_t>(i)], expected.value, expected.magnitude * RoundingBound(c, k))
-                << Name(c, LevelsHere()[level]) << " k " << k << " rows " << rows << " output " << i;
+                << Name(c, test::Levels()[level]) << " k " << k << " rows " << rows << " output " << i;
           }
         }
       }
@@ -200,7 +193,7 @@ TEST(MatMul, IsWithinTheQuantisationOfActivationsFromTheExactProduct) {
     const std::vector<float> x = RandomActivations(rows, k, rng);
     const std::vector<double> exact(x.begin(), x.end());
     const Quantised quantised = QuantiseActivations(x);
-    for (CpuLevel level : LevelsHere()) {
+    for (CpuLevel level : test::Levels()) {
       const std::vector<float> y = Product(level, weights, false).Run(x, rows);
       double squared_error = 0.0, expected_square = 0.0;
       for (int i = 0; i < rows * n; ++i) {
@@ -230,7 +223,7 @@ TEST(MatMul, ARowsOutputsAreTheSameBitsInEveryBatch) {
     const int k = FewInputs(c), n = 72;
     const StoredWeights weights = test::RandomWeights(c.format, n, k, Scales::kTypical, rng);
     const std::vector<float> x = RandomActivations(33, k, rng);
-    for (CpuLevel level : LevelsHere()) {
+    for (CpuLevel level : test::Levels()) {
       const Product product(level, weights, c.float32);
       std::vector<float> alone;
       for (int m = 0; m < 33; ++m) {
@@ -251,7 +244,7 @@ TEST(MatMul, OutputsAreTheSameBitsHoweverPanelsAreSplit) {
   for (const Case& c : AllCases()) {
     const int k = FewInputs(c), n = 16 * 10 + 3;
     const StoredWeights weights = test::RandomWeights(c.format, n, k, Scales::kTypical, rng);
-    for (CpuLevel level : LevelsHere()) {
+    for (CpuLevel level : test::Levels()) {
       const Product product(level, weights, c.float32);
       for (int rows : {1, 7, 18}) {
         const std::vector<float> x = RandomActivations(rows, k, rng);
@@ -280,7 +273,7 @@ TEST(MatMul, EveryLevelComputesTheSameBits) {
         const StoredWeights weights = test::RandomWeights(c.format, 23, k, scales, rng);
         const std::vector<float> x = RandomActivations(7, k, rng);
         const std::vector<float> expected = Product(CpuLevel::kScalar, weights, c.float32).Run(x, 7);
-        for (CpuLevel level : LevelsHere()) {
+        for (CpuLevel level : test::Levels()) {
           const std::vector<float> y = Product(level, weights, c.float32).Run(x, 7);
           for (std::size_t i = 0; i < y.size(); ++i) {
             if (std::isnan(expected[i]) && std::isnan(y[i])) continue;
@@ -301,7 +294,7 @@ TEST(MatMul, ProductsLargerThanTheCachesComputeTheSameBits) {
     const StoredWeights weights = test::RandomWeights(c.format, n, k, Scales::kTypical, rng);
     const std::vector<float> x = RandomActivations(rows, k, rng);
     const std::vector<float> expected = Product(CpuLevel::kScalar, weights, c.float32).Run(x, rows);
-    for (CpuLevel level : LevelsHere()) {
+    for (CpuLevel level : test::Levels()) {
       ExpectSameBits(Product(level, weights, c.float32).Run(x, rows), expected, Name(c, level));
     }
   }
@@ -314,7 +307,7 @@ TEST(MatMul, EveryOutputCountWritesItsColumnsAlone) {
     const int k = InputSizes(c).front();
     for (int n : {1, 7, 8, 9, 15, 16, 17, 31, 33, 48, 63, 64, 65, 81}) {
       const StoredWeights weights = test::RandomWeights(c.format, n, k, Scales::kTypical, rng);
-      for (CpuLevel level : LevelsHere()) {
+      for (CpuLevel level : test::Levels()) {
         for (int rows : {1, 5, 12}) {
           EXPECT_EQ(Product(level, weights, c.float32).Run(RandomActivations(rows, k, rng), rows).size(),
                     static_cast<std::size_t>(rows * n));
@@ -332,7 +325,7 @@ TEST(MatMul, TheLargestCodesDoNotSaturate) {
     weights.bytes.push_back(std::byte{0x3C});
     weights.bytes.insert(weights.bytes.end(), 32, std::byte{0x80});
   }
-  for (CpuLevel level : LevelsHere()) {
+  for (CpuLevel level : test::Levels()) {
     for (float x : {127.0f, -127.0f}) {
       const std::vector<float> y = Product(level, weights, false).Run(std::vector<float>(64, x), 1);
       EXPECT_EQ(y, std::vector<float>(16, -128.0f * x * 64.0f)) << CpuLevelName(level);
@@ -344,7 +337,7 @@ TEST(MatMul, TheLargestCodesDoNotSaturate) {
     for (int byte : {0x00, 0x3C, 0x00, 0x00}) weights.bytes.push_back(static_cast<std::byte>(byte));
     weights.bytes.insert(weights.bytes.end(), 16, std::byte{0xFF});
   }
-  for (CpuLevel level : LevelsHere()) {
+  for (CpuLevel level : test::Levels()) {
     for (float x : {127.0f, -127.0f}) {
       const std::vector<float> y = Product(level, weights, false).Run(std::vector<float>(64, x), 1);
       EXPECT_EQ(y, std::vector<float>(16, 15.0f * x * 64.0f)) << CpuLevelName(level);
@@ -357,7 +350,7 @@ TEST(MatMul, AnInfinityOrNaNSpoilsItsOwnRowAlone) {
   for (const Case& c : AllCases()) {
     const int k = FewInputs(c), n = 20;
     const StoredWeights weights = test::RandomWeights(c.format, n, k, Scales::kTypical, rng);
-    for (CpuLevel level : LevelsHere()) {
+    for (CpuLevel level : test::Levels()) {
       const Product product(level, weights, c.float32);
       for (float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
         std::vector<float> x = RandomActivations(3, k, rng);
@@ -382,7 +375,7 @@ TEST(MatMul, AllZeroActivationsGiveZeros) {
   for (const Case& c : AllCases()) {
     const int k = InputSizes(c).back();
     const StoredWeights weights = test::RandomWeights(c.format, 17, k, Scales::kTypical, rng);
-    for (CpuLevel level : LevelsHere()) {
+    for (CpuLevel level : test::Levels()) {
       const std::vector<float> y =
           Product(level, weights, c.float32).Run(std::vector<float>(static_cast<std::size_t>(k), 0.0f), 1);
       EXPECT_EQ(y, std::vector<float>(17, 0.0f)) << Name(c, level);

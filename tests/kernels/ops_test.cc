@@ -11,11 +11,15 @@
 #include <utility>
 #include <vector>
 
+#include "fakes/special_floats.h"
 #include "kernels/cpu/half.h"
 #include "level_cases.h"
 
 namespace berth::cpu {
 namespace {
+
+using test::kInf;
+using test::kNan;
 
 constexpr float kGuard = 12345.0F;
 
@@ -176,9 +180,6 @@ TEST(Ops, Int8OfWhatIsNoNumberIsNoNumber) {
     }
   }
 }
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TEST(Ops, HighestIsFoundAtEveryPlaceAndNeverANaN) {
   for (const CpuLevel level : test::Levels()) {

@@ -1,4 +1,5 @@
 #include "invariants.h"
+#include "base/index.h"
 
 #include <algorithm>
 #include <numeric>
@@ -6,12 +7,6 @@
 #include "admission/demand.h"
 
 namespace berth::simulation {
-namespace {
-
-std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-}  // namespace
-
 void Invariants::Bad(const std::string& invariant, const std::string& what) {
   if (!violation_.has_value()) violation_ = invariant + " in plan " + std::to_string(plan_) + ": " + what;
 }

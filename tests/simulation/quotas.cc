@@ -1,4 +1,5 @@
 #include "quotas.h"
+#include "base/index.h"
 
 #include <algorithm>
 
@@ -6,8 +7,6 @@ namespace berth::simulation {
 namespace {
 
 constexpr double kRounding = 1e-6;
-
-std::size_t Index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 

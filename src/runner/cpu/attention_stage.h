@@ -65,6 +65,7 @@ class AttentionStage {
     std::int32_t chunk = 0;
 
     bool SameItem(const Cursor& other) const { return tile == other.tile && kv_head == other.kv_head; }
+    // NOLINTNEXTLINE(modernize-use-nullptr): the 0 of the comparison is none
     auto operator<=>(const Cursor&) const = default;
   };
   struct ThreadBuffers {

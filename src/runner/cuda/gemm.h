@@ -23,6 +23,7 @@ struct GemmShape {
   std::int64_t output_stride = 0;  // elements from a token's outputs to the next one's
   bool float_output = false;       // else bfloat16
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): the 0 of the comparison is none
   auto operator<=>(const GemmShape&) const = default;
 };
 

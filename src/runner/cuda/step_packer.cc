@@ -57,12 +57,14 @@ void StepPacker::WriteTokens(const StepInputs& inputs, const StepArrays& to) con
     std::copy_n(inputs.positions().begin() + static_cast<std::ptrdiff_t>(from), count, to.positions + begin);
     // A carried token's place is filled on the device.
     std::copy_n(inputs.token_ids().begin() + static_cast<std::ptrdiff_t>(from), count, to.token_ids + begin);
-    if (shape_.tuned_attention) continue;
+    if (to.token_rows == nullptr) continue;
     for (std::int32_t token = 0; token < sequence.query_tokens; ++token) {
       to.token_rows[begin + token] = static_cast<std::int32_t>(i);
       to.token_lengths[begin + token] = sequence.first_position + token + 1;
     }
   }
+  if (inputs.carried_tokens().empty()) return;
+  BERTH_CHECK(to.carried_rows != nullptr);
   std::size_t row = 0;
   for (std::size_t i = 0; i < inputs.carried_tokens().size(); ++i) {
     const CarriedToken& carried = inputs.carried_tokens()[i];
@@ -119,7 +121,7 @@ void StepPacker::FillUp(const StepInputs& inputs, const StepCounts& counts, cons
     to.slots[token] = -1;
     to.positions[token] = 0;
     to.token_ids[token] = 0;
-    if (shape_.tuned_attention) continue;
+    if (to.token_rows == nullptr) continue;
     to.token_rows[token] = 0;
     to.token_lengths[token] = 0;
   }

@@ -17,13 +17,13 @@ namespace {
 
 using emulation::DeviceArray;
 
-struct Shape {
+struct DecodeShape {
   int num_q_heads;
   CacheShape cache;
   std::vector<int> lengths;
 };
 
-void PrintTo(const Shape& shape, std::ostream* out) { *out << Name(shape.cache); }
+void PrintTo(const DecodeShape& shape, std::ostream* out) { *out << Name(shape.cache); }
 
 std::vector<StoredPositions> UpTo(const std::vector<int>& lengths) {
   std::vector<StoredPositions> stored;
@@ -33,7 +33,7 @@ std::vector<StoredPositions> UpTo(const std::vector<int>& lengths) {
 
 class PagedData {
  public:
-  explicit PagedData(const Shape& shape)
+  explicit PagedData(const DecodeShape& shape)
       : shape_(shape),
         cache_(shape.cache, UpTo(shape.lengths)),
         q_(RandomBf16(shape.lengths.size() * Size(shape.num_q_heads) * Size(shape.cache.head_dim), 6)) {}
@@ -65,12 +65,12 @@ class PagedData {
   }
 
  private:
-  Shape shape_;
+  DecodeShape shape_;
   PagedCache cache_;
   std::vector<std::uint16_t> q_;
 };
 
-class PagedDecode : public ::testing::TestWithParam<Shape> {
+class PagedDecode : public ::testing::TestWithParam<DecodeShape> {
  protected:
   void SetUp() override {
     BERTH_REQUIRE_DEVICE();
@@ -80,7 +80,7 @@ class PagedDecode : public ::testing::TestWithParam<Shape> {
 };
 
 TEST_P(PagedDecode, ASequenceDoesNotDependOnItsBatch) {
-  const Shape& shape = GetParam();
+  const DecodeShape& shape = GetParam();
   const PagedData data(shape);
   const std::vector<std::uint16_t> together = data.Run(0, shape.lengths.size(), 64, 6, Scale());
   const std::size_t last = shape.lengths.size() - 1;
@@ -91,14 +91,16 @@ TEST_P(PagedDecode, ASequenceDoesNotDependOnItsBatch) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, PagedDecode,
-    ::testing::Values(
-        Shape{9, {3, 64, 16, KvElement::kBf16}, {1, 0, 64, 200, 333}},
-        Shape{9, {3, 64, 16, KvElement::kInt8}, {17, 63, 200}}, Shape{4, {4, 80, 16, KvElement::kBf16}, {65, 31}},
-        Shape{4, {1, 80, 32, KvElement::kInt8}, {65, 31}}, Shape{4, {2, 96, 8, KvElement::kBf16}, {130, 15}},
-        Shape{4, {2, 96, 8, KvElement::kInt8}, {130, 15}},
-        Shape{20, {1, 128, 16, KvElement::kBf16}, {100, 16}},  // more heads than a tile has rows
-        Shape{8, {1, 128, 64, KvElement::kInt8}, {100, 16}}, Shape{2, {1, 256, 16, KvElement::kBf16}, {70, 129}},
-        Shape{2, {1, 256, 16, KvElement::kInt8}, {70, 129}}),
+    ::testing::Values(DecodeShape{9, {3, 64, 16, KvElement::kBf16}, {1, 0, 64, 200, 333}},
+                      DecodeShape{9, {3, 64, 16, KvElement::kInt8}, {17, 63, 200}},
+                      DecodeShape{4, {4, 80, 16, KvElement::kBf16}, {65, 31}},
+                      DecodeShape{4, {1, 80, 32, KvElement::kInt8}, {65, 31}},
+                      DecodeShape{4, {2, 96, 8, KvElement::kBf16}, {130, 15}},
+                      DecodeShape{4, {2, 96, 8, KvElement::kInt8}, {130, 15}},
+                      DecodeShape{20, {1, 128, 16, KvElement::kBf16}, {100, 16}},  // more heads than a tile has rows
+                      DecodeShape{8, {1, 128, 64, KvElement::kInt8}, {100, 16}},
+                      DecodeShape{2, {1, 256, 16, KvElement::kBf16}, {70, 129}},
+                      DecodeShape{2, {1, 256, 16, KvElement::kInt8}, {70, 129}}),
     [](const auto& row) { return Name(row.param.cache); });
 
 TEST(PagedDecodeLimits, AreRefusedBeforeTheLaunch) {

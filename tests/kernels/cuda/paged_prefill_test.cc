@@ -17,13 +17,13 @@ namespace {
 
 using emulation::DeviceArray;
 
-struct Shape {
+struct PrefillShape {
   int num_q_heads;
   CacheShape cache;
   int window;
 };
 
-void PrintTo(const Shape& shape, std::ostream* out) { *out << Name(shape.cache); }
+void PrintTo(const PrefillShape& shape, std::ostream* out) { *out << Name(shape.cache); }
 
 // Query tokens at positions begin .. end - 1 of a sequence.
 struct Chunk {
@@ -32,7 +32,7 @@ struct Chunk {
   int end;
 };
 
-class PagedPrefill : public ::testing::TestWithParam<Shape> {
+class PagedPrefill : public ::testing::TestWithParam<PrefillShape> {
  protected:
   void SetUp() override {
     BERTH_REQUIRE_DEVICE();
@@ -103,7 +103,7 @@ class PagedPrefill : public ::testing::TestWithParam<Shape> {
     return output.Read();
   }
 
-  const Shape& shape_ = GetParam();
+  const PrefillShape& shape_ = GetParam();
 };
 
 TEST_P(PagedPrefill, ChunksOfAPromptAreBitForBitThePromptInOnePiece) {
@@ -127,12 +127,13 @@ TEST_P(PagedPrefill, ASequenceDoesNotDependOnItsBatch) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, PagedPrefill,
-    ::testing::Values(Shape{6, {2, 64, 16, KvElement::kBf16}, 0}, Shape{3, {1, 64, 16, KvElement::kInt8}, 0},
-                      Shape{2, {1, 64, 4, KvElement::kBf16}, 30}, Shape{2, {1, 64, 32, KvElement::kInt8}, 67},
-                      Shape{1, {1, 80, 16, KvElement::kBf16}, 0}, Shape{4, {1, 80, 32, KvElement::kInt8}, 0},
-                      Shape{2, {1, 96, 8, KvElement::kBf16}, 0}, Shape{2, {1, 96, 8, KvElement::kInt8}, 0},
-                      Shape{3, {1, 128, 16, KvElement::kBf16}, 0}, Shape{2, {1, 128, 64, KvElement::kInt8}, 33},
-                      Shape{2, {1, 256, 16, KvElement::kBf16}, 0}, Shape{1, {1, 256, 2, KvElement::kInt8}, 50}),
+    ::testing::Values(
+        PrefillShape{6, {2, 64, 16, KvElement::kBf16}, 0}, PrefillShape{3, {1, 64, 16, KvElement::kInt8}, 0},
+        PrefillShape{2, {1, 64, 4, KvElement::kBf16}, 30}, PrefillShape{2, {1, 64, 32, KvElement::kInt8}, 67},
+        PrefillShape{1, {1, 80, 16, KvElement::kBf16}, 0}, PrefillShape{4, {1, 80, 32, KvElement::kInt8}, 0},
+        PrefillShape{2, {1, 96, 8, KvElement::kBf16}, 0}, PrefillShape{2, {1, 96, 8, KvElement::kInt8}, 0},
+        PrefillShape{3, {1, 128, 16, KvElement::kBf16}, 0}, PrefillShape{2, {1, 128, 64, KvElement::kInt8}, 33},
+        PrefillShape{2, {1, 256, 16, KvElement::kBf16}, 0}, PrefillShape{1, {1, 256, 2, KvElement::kInt8}, 50}),
     [](const auto& row) { return Name(row.param.cache) + (row.param.window > 0 ? "Window" : ""); });
 
 TEST(PagedPrefillLimits, AreRefusedBeforeTheLaunch) {

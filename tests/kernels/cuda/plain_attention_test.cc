@@ -21,15 +21,15 @@ struct Row {
   std::int32_t kv_length;
 };
 
-struct Shape {
+struct PlainShape {
   int num_q_heads;
   CacheShape cache;
   int window;
 };
 
-void PrintTo(const Shape& shape, std::ostream* out) { *out << Name(shape.cache); }
+void PrintTo(const PlainShape& shape, std::ostream* out) { *out << Name(shape.cache); }
 
-class PlainAttention : public ::testing::TestWithParam<Shape> {
+class PlainAttention : public ::testing::TestWithParam<PlainShape> {
  protected:
   void SetUp() override { BERTH_REQUIRE_DEVICE(); }
 
@@ -64,7 +64,7 @@ class PlainAttention : public ::testing::TestWithParam<Shape> {
     return output.Read();
   }
 
-  const Shape& shape_ = GetParam();
+  const PlainShape& shape_ = GetParam();
   // Decode of one sequence, a piece of a prompt of the other, a row that attends to nothing.
   std::vector<Row> rows_ = {{.sequence = 1, .kv_length = 300}, {.sequence = 0, .kv_length = 0},
                             {.sequence = 0, .kv_length = 1},   {.sequence = 0, .kv_length = 2},
@@ -81,11 +81,11 @@ TEST_P(PlainAttention, ARowDoesNotDependOnTheOthers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, PlainAttention,
-                         ::testing::Values(Shape{8, {4, 8, 16, KvElement::kBf16}, 0},
-                                           Shape{8, {4, 8, 16, KvElement::kInt8}, 0},
-                                           Shape{2, {2, 6, 1, KvElement::kBf16}, 100},
-                                           Shape{3, {1, 48, 8, KvElement::kInt8}, 140},
-                                           Shape{2, {1, 256, 32, KvElement::kBf16}, 0}),
+                         ::testing::Values(PlainShape{8, {4, 8, 16, KvElement::kBf16}, 0},
+                                           PlainShape{8, {4, 8, 16, KvElement::kInt8}, 0},
+                                           PlainShape{2, {2, 6, 1, KvElement::kBf16}, 100},
+                                           PlainShape{3, {1, 48, 8, KvElement::kInt8}, 140},
+                                           PlainShape{2, {1, 256, 32, KvElement::kBf16}, 0}),
                          [](const auto& row) { return Name(row.param.cache); });
 
 TEST(PlainAttentionLimits, AreRefusedBeforeTheLaunch) {

@@ -20,20 +20,20 @@ namespace {
 
 using emulation::DeviceArray;
 
-struct Shape {
+struct ProductShape {
   QuantizedType type;
   int rows;
   int cols;
 };
 
-std::string Name(const Shape& shape) {
+std::string Name(const ProductShape& shape) {
   return std::string(test::FormatName(FileFormatOf(shape.type))) + "_" + std::to_string(shape.rows) + "x" +
          std::to_string(shape.cols);
 }
 
-void PrintTo(const Shape& shape, std::ostream* out) { *out << Name(shape); }
+void PrintTo(const ProductShape& shape, std::ostream* out) { *out << Name(shape); }
 
-class Quantized : public ::testing::TestWithParam<Shape> {
+class Quantized : public ::testing::TestWithParam<ProductShape> {
  protected:
   void SetUp() override {
     BERTH_REQUIRE_DEVICE();
@@ -86,12 +86,13 @@ TEST_P(Quantized, ATokenDoesNotDependOnItsNeighbours) {
   for (std::size_t row = 0; row < rows; ++row) ASSERT_TRUE(std::isnan(beside_nan[row])) << row;
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Quantized,
-                         ::testing::Values(Shape{QuantizedType::kQ4_0, 40, 576}, Shape{QuantizedType::kQ4_0, 1, 32},
-                                           Shape{QuantizedType::kQ4_1, 40, 576}, Shape{QuantizedType::kQ4_1, 33, 64},
-                                           Shape{QuantizedType::kQ8_0, 40, 576}, Shape{QuantizedType::kQ8_0, 16, 2112},
-                                           Shape{QuantizedType::kQ6_K, 40, 768}, Shape{QuantizedType::kQ6_K, 7, 256}),
-                         [](const auto& row) { return Name(row.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, Quantized,
+    ::testing::Values(ProductShape{QuantizedType::kQ4_0, 40, 576}, ProductShape{QuantizedType::kQ4_0, 1, 32},
+                      ProductShape{QuantizedType::kQ4_1, 40, 576}, ProductShape{QuantizedType::kQ4_1, 33, 64},
+                      ProductShape{QuantizedType::kQ8_0, 40, 576}, ProductShape{QuantizedType::kQ8_0, 16, 2112},
+                      ProductShape{QuantizedType::kQ6_K, 40, 768}, ProductShape{QuantizedType::kQ6_K, 7, 256}),
+    [](const auto& row) { return Name(row.param); });
 
 TEST(QuantizedLimits, AreRefusedBeforeTheLaunch) {
   BERTH_REQUIRE_DEVICE();

@@ -10,15 +10,16 @@
 #include <vector>
 
 #include "emulation/device_array.h"
+#include "fakes/special_floats.h"
 #include "kernels/cuda/sampling_batch.h"
 
 namespace berth::cuda {
 namespace {
 
-using emulation::DeviceArray;
+using test::kInf;
+using test::kNan;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using emulation::DeviceArray;
 
 RowCase Greedy(std::vector<float> logits) {
   RowCase row;

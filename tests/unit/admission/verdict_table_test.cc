@@ -14,7 +14,7 @@ namespace {
 
 class VerdictTable;
 
-struct Row {
+struct VerdictRow {
   std::string name;
   std::function<std::optional<Refusal>(VerdictTable*)> ask;
   RefusalReason reason;
@@ -24,9 +24,9 @@ struct Row {
   bool come_back = false;
 };
 
-void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
+void PrintTo(const VerdictRow& row, std::ostream* out) { *out << row.name; }
 
-class VerdictTable : public AdmissionTest, public testing::WithParamInterface<Row> {
+class VerdictTable : public AdmissionTest, public testing::WithParamInterface<VerdictRow> {
  public:
   using AdmissionTest::Add;
   using AdmissionTest::admission;
@@ -72,7 +72,7 @@ class VerdictTable : public AdmissionTest, public testing::WithParamInterface<Ro
 };
 
 TEST_P(VerdictTable, TellsReasonLimitAndWhetherToComeBack) {
-  const Row& row = GetParam();
+  const VerdictRow& row = GetParam();
   const std::optional<Refusal> refusal = row.ask(this);
   ASSERT_TRUE(refusal.has_value());
   EXPECT_STREQ(RefusalReasonName(refusal->reason), RefusalReasonName(row.reason));
@@ -84,7 +84,7 @@ TEST_P(VerdictTable, TellsReasonLimitAndWhetherToComeBack) {
   EXPECT_EQ(refusal->message.find('\n'), std::string::npos) << "one line";
 }
 
-const Row kRows[] = {
+const VerdictRow kRows[] = {
     {"NBelowOne",
      [](VerdictTable* t) {
        return t->Enter({0, 0, 0, false, 1});

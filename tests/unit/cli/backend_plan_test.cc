@@ -5,16 +5,18 @@
 
 #include <string>
 
+#include "status_message.h"
+
 namespace berth::cli {
 namespace {
+
+using test::Message;
 
 using ::testing::HasSubstr;
 
 // 2 · 2 · 1 · 8 · 2 = 64 bytes a token in bf16.
 constexpr KvShape kShape = {.layers = 2, .kv_heads = 1, .head_dim = 8};
 constexpr std::int64_t kBlockBytes = 64 * 16;
-
-std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
 absl::StatusOr<PoolPlan> Plan(const ServerConfig& config, std::int32_t context_tokens, std::int64_t free_bytes) {
   return PlanPool(config, context_tokens, HostPoolMemory(config, kShape, 0, free_bytes));

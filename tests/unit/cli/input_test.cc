@@ -6,8 +6,12 @@
 #include <memory>
 #include <string>
 
+#include "status_message.h"
+
 namespace berth::cli {
 namespace {
+
+using test::Message;
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -19,8 +23,6 @@ std::unique_ptr<std::FILE, int (*)(std::FILE*)> FileWith(std::string_view text) 
   std::rewind(file);
   return {file, &std::fclose};
 }
-
-std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
 TEST(TokenIdsTest, CommasAndBlanksSeparate) {
   EXPECT_THAT(*ParseTokenIds("1,2, 3\n4\t5"), ElementsAre(1, 2, 3, 4, 5));

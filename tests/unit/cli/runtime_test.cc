@@ -6,12 +6,14 @@
 #include <cstdlib>
 #include <string>
 
+#include "status_message.h"
+
 namespace berth::cli {
 namespace {
 
-using ::testing::HasSubstr;
+using test::Message;
 
-std::string Message(const absl::Status& status) { return std::string(status.message()); }
+using ::testing::HasSubstr;
 
 PolicyContext PoolOf(std::int32_t blocks) {
   PolicyContext context;

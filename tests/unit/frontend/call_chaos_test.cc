@@ -27,11 +27,11 @@ namespace {
 constexpr std::int32_t kContext = 32;  // the whole pool of one request
 constexpr std::int64_t kSlots = 4;
 const KvPoolShape kPool{.num_blocks = 8, .block_tokens = 4};
-const RequestLimits kLimits{.max_stop_strings = 1,
-                            .max_stop_string_bytes = 1,
-                            .max_logit_bias = 1,
-                            .max_logprobs = 1,
-                            .max_request_id_bytes = 128};
+const RequestLimits kChaosLimits{.max_stop_strings = 1,
+                                 .max_stop_string_bytes = 1,
+                                 .max_logit_bias = 1,
+                                 .max_logprobs = 1,
+                                 .max_request_id_bytes = 128};
 
 // Runs what is posted on two threads, in any order.
 class Network {
@@ -328,7 +328,7 @@ class CallChaosTest : public testing::Test {
                  &backend_,
                  &tokenizer_,
                  &clock_};
-  Codec codec_{kLimits, "tiny", kContext, &tokenizer_};
+  Codec codec_{kChaosLimits, "tiny", kContext, &tokenizer_};
   TokenizerPool pool_{2, 4};
   FrontendParts parts_{&engine_, &tokenizer_, &clock_, &codec_, &pool_};
   CallRegistry registry_;

@@ -20,11 +20,11 @@ using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::StartsWith;
 
-const RequestLimits kLimits{.max_stop_strings = 3,
-                            .max_stop_string_bytes = 8,
-                            .max_logit_bias = 2,
-                            .max_logprobs = 20,
-                            .max_request_id_bytes = 128};
+const RequestLimits kCodecLimits{.max_stop_strings = 3,
+                                 .max_stop_string_bytes = 8,
+                                 .max_logit_bias = 2,
+                                 .max_logprobs = 20,
+                                 .max_request_id_bytes = 128};
 constexpr std::int32_t kContextTokens = 64;
 const TimePoint kArrival = TimePoint(std::chrono::hours(5));
 
@@ -95,7 +95,7 @@ class CodecTest : public testing::Test {
   Policy policy_ = Classes();
   CallContext context_;
   test::FakeTokenizer tokenizer_{{"twelve bytes"}};
-  Codec codec_{kLimits, "tiny", kContextTokens, &tokenizer_};
+  Codec codec_{kCodecLimits, "tiny", kContextTokens, &tokenizer_};
 };
 
 TEST_F(CodecTest, EveryDefaultIsTheDocumentedOne) {

@@ -27,14 +27,14 @@ namespace {
 
 constexpr int kCallers = 3;
 constexpr int kCallsPerCaller = 150;
-constexpr std::int32_t kContext = 64;
+constexpr std::int32_t kCountedContext = 64;
 constexpr Duration kWriteTimeout = std::chrono::seconds(10);
 
-const RequestLimits kLimits{.max_stop_strings = 4,
-                            .max_stop_string_bytes = 16,
-                            .max_logit_bias = 1,
-                            .max_logprobs = 1,
-                            .max_request_id_bytes = 128};
+const RequestLimits kCountedLimits{.max_stop_strings = 4,
+                                   .max_stop_string_bytes = 16,
+                                   .max_logit_bias = 1,
+                                   .max_logprobs = 1,
+                                   .max_request_id_bytes = 128};
 
 // A peer that reads, or stalls and is aborted; its writes end on whichever thread moves it on.
 class Peer final : public CallTransport {
@@ -97,12 +97,12 @@ class CountedOnce : public testing::Test {
             .pool = {.num_blocks = 24, .block_tokens = 4},
             .kv_dtype = KvDtype::kBf16,
             .vocab_size = vocab_size,
-            .max_context_tokens = kContext,
+            .max_context_tokens = kCountedContext,
             .max_step_tokens = 16};
   }
   EngineOptions Options() {
     EngineOptions options;
-    options.max_context_tokens = kContext;
+    options.max_context_tokens = kCountedContext;
     options.policy = test::QueuingPolicy(backend_.info().pool, 4, 16, 6);
     options.calibration_steps = 0;
     options.probe_interval = std::chrono::milliseconds(1);
@@ -135,7 +135,8 @@ class CountedOnce : public testing::Test {
     GenerateSpec spec;
     spec.request_id = one_in(20) ? "the same" : made.id;
     spec.prompt_text = std::string(1 + (*random)() % 20, 'p');
-    spec.stopping.max_output_tokens = one_in(15) ? 10 * kContext : static_cast<std::int32_t>(1 + (*random)() % 30);
+    spec.stopping.max_output_tokens =
+        one_in(15) ? 10 * kCountedContext : static_cast<std::int32_t>(1 + (*random)() % 30);
     spec.arrival = clock_.Now();
     if (one_in(6)) spec.deadline = clock_.Now() + std::chrono::milliseconds((*random)() % 2000);
     if (one_in(10)) {  // what the codec refuses
@@ -162,7 +163,7 @@ class CountedOnce : public testing::Test {
   test::RecordingMetrics metrics_;
   test::FakeBackend backend_{Info(tokenizer_.vocab_size()), test::HashedLetter, &clock_, std::chrono::milliseconds(20)};
   std::unique_ptr<Engine> engine_ = std::make_unique<Engine>(Options(), &backend_, &tokenizer_, &clock_);
-  Codec codec_{kLimits, "tiny", kContext, &tokenizer_};
+  Codec codec_{kCountedLimits, "tiny", kCountedContext, &tokenizer_};
   TokenizerPool pool_{2, 64};
   FrontendParts parts_{.engine = engine_.get(),
                        .tokenizer = &tokenizer_,

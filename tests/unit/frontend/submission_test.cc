@@ -18,11 +18,11 @@
 namespace berth {
 namespace {
 
-const RequestLimits kLimits{.max_stop_strings = 1,
-                            .max_stop_string_bytes = 1,
-                            .max_logit_bias = 1,
-                            .max_logprobs = 1,
-                            .max_request_id_bytes = 128};
+const RequestLimits kSubmissionLimits{.max_stop_strings = 1,
+                                      .max_stop_string_bytes = 1,
+                                      .max_logit_bias = 1,
+                                      .max_logprobs = 1,
+                                      .max_request_id_bytes = 128};
 
 BackendInfo SmallBackend(std::int32_t vocab_size) {
   return {.name = "fake",
@@ -94,7 +94,7 @@ class SubmissionTest : public testing::Test {
                  &backend_,
                  &tokenizer_,
                  &clock_};
-  Codec codec_{kLimits, "tiny", 32, &tokenizer_};
+  Codec codec_{kSubmissionLimits, "tiny", 32, &tokenizer_};
   TokenizerPool pool_{1, 4};
   FrontendParts parts_{&engine_, &tokenizer_, &clock_, &codec_, &pool_};
 };

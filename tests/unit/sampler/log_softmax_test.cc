@@ -3,18 +3,18 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <random>
 #include <vector>
 
+#include "fakes/special_floats.h"
 #include "kernels/cpu/cpu_level.h"
 #include "runner/log_softmax.h"
 
 namespace berth {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using test::kInf;
+using test::kNan;
 
 LogSoftmax Of(const std::vector<float>& logits) {
   std::vector<float> scratch;

@@ -5,17 +5,18 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <random>
 #include <set>
 #include <vector>
 
+#include "fakes/special_floats.h"
+
 namespace berth {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using test::kInf;
+using test::kNan;
 
 struct Case {
   SamplingSpec spec;

@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <initializer_list>
 #include <iostream>
-#include <limits>
 #include <numeric>
 #include <random>
 #include <set>
 #include <utility>
 
+#include "fakes/special_floats.h"
 #include "kernels/cuda/bf16_data.h"
 #include "kernels/cuda/op_registry/op_case.h"
 #include "kernels/cuda/sampling_batch.h"
@@ -17,8 +17,8 @@
 namespace berth::cuda {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+using test::kInf;
+using test::kNan;
 
 class RandomRows {
  public:
