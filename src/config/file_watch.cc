@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,19 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMostLinks = 40;  // as many as the kernel follows
+constexpr int kMostRounds = 8;
+
+// What tells that a folder's path may lead to another folder soon.
+constexpr std::uint32_t kSelfEvents = IN_MOVE_SELF | IN_DELETE_SELF | IN_ONLYDIR | IN_MASK_ADD;
+constexpr std::uint32_t kEvents =
+    IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_CREATE | IN_DELETE | IN_ATTRIB | kSelfEvents;
+
+// The folder itself, or where it is not there the nearest one above it that is, in which it would come back.
+fs::path NearestFolder(fs::path folder) {
+  std::error_code error;
+  while (!fs::is_directory(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
+  return folder;
+}
 
 }  // namespace
 
@@ -40,8 +54,7 @@ std::set<std::string> FoldersBehind(const std::string& path) {
     if (target.empty()) break;
     whole = target.lexically_normal();
   }
-  folders.insert(whole.parent_path().string());
-  std::erase_if(folders, [&](const std::string& folder) { return !fs::is_directory(folder, error); });
+  folders.insert(NearestFolder(whole.parent_path()).string());
   return folders;
 }
 
@@ -59,19 +72,31 @@ FileWatch::~FileWatch() {
 }
 
 absl::Status FileWatch::SetFiles(const std::vector<std::string>& files) {
-  constexpr std::uint32_t kEvents =
-      IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_CREATE | IN_DELETE | IN_ATTRIB | IN_DELETE_SELF | IN_ONLYDIR;
   absl::Status status;
-  for (const std::string& file : files) {
-    for (const std::string& folder : FoldersBehind(file)) {
-      // A folder that is watched already keeps its watch.
-      if (::inotify_add_watch(fd_, folder.c_str(), kEvents) >= 0 || errno == ENOENT) continue;
-      status.Update(absl::ResourceExhaustedError(absl::StrCat("cannot watch ", folder, ": ", std::strerror(errno),
-                                                              "; raise fs.inotify.max_user_watches, or set reload: "
-                                                              "signal")));
-    }
+  std::set<std::string> watched;
+  // Until nothing on the way has changed since it was looked at: a folder may come while the one above it is not yet
+  // watched.
+  for (int round = 0; round < kMostRounds; ++round) {
+    std::set<std::string> folders;
+    for (const std::string& file : files) folders.merge(FoldersBehind(file));
+    if (folders == watched) break;
+    status = absl::OkStatus();
+    for (const std::string& folder : folders) status.Update(Watch(folder));
+    watched = std::move(folders);
   }
   return status;
+}
+
+absl::Status FileWatch::Watch(const std::string& folder) {
+  // A folder that is moved away takes along what is below it, which is not told. One above that may not be read is let
+  // be: few may move it either.
+  for (fs::path above = fs::path(folder).parent_path(); above.has_relative_path(); above = above.parent_path()) {
+    ::inotify_add_watch(fd_, above.c_str(), kSelfEvents);
+  }
+  // A folder that is watched already keeps its watch.
+  if (::inotify_add_watch(fd_, folder.c_str(), kEvents) >= 0 || errno == ENOENT) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("cannot watch ", folder, ": ", std::strerror(errno),
+                                                   "; raise fs.inotify.max_user_watches, or set reload: signal"));
 }
 
 void FileWatch::Drain() {

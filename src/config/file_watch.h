@@ -12,11 +12,11 @@ namespace berth {
 
 // Folders in which a change can replace the content of `path`: the one that holds it, and for each link on the way the
 // one that holds the link. So an editor's rename over the file, Kubernetes' swap of `..data` and a "current" link to a
-// release are all seen. Bounded; folders that are not there are left out.
+// release are all seen. Bounded; for a folder that is not there, the nearest one above it that is.
 std::set<std::string> FoldersBehind(const std::string& path);
 
-// Watches folders with inotify, never files: a file that is replaced would take its watch along. A folder that is
-// removed and made anew is lost. Not thread-safe.
+// Watches folders with inotify, never files: a file that is replaced would take its watch along. That a folder on the
+// way is moved or removed is told too, so that the one that takes its place can be watched. Not thread-safe.
 class FileWatch {
  public:
   static absl::StatusOr<FileWatch> Make();
@@ -35,6 +35,7 @@ class FileWatch {
 
  private:
   explicit FileWatch(int fd) : fd_(fd) {}
+  absl::Status Watch(const std::string& folder);
 
   int fd_;
 };

@@ -90,7 +90,7 @@ class PolicyReloader::Watcher {
   // The folders are watched before the files are read, so that no change falls between; a reload may name other files.
   void TakeChangesIn() {
     do {
-      // What could not be watched at the start was told then; a folder that came later can still be asked for by name.
+      // What could not be watched at the start was told then; later a reload can still be asked for by name.
       watch_->SetFiles(reloader_.Files()).IgnoreError();
     } while (!stop_ && reloader_.ReloadIfChanged());
   }

@@ -18,6 +18,9 @@ bool HasClass(const ServerConfig& config, std::string_view name) {
                      [&](const ClassSettings& c) { return c.name == name; });
 }
 
+// What metrics call requests that were refused before their class was known: its series are not a class's own.
+constexpr char kOtherClass[] = "other";
+
 // One class, its keys against each other. Members write "classes.<name>.<key>" for a key.
 class ClassCheck {
  public:
@@ -132,6 +135,10 @@ void CheckClasses(const ServerConfig& config, Diagnostics* diagnostics) {
   std::map<std::string_view, std::string_view> objectives;
   std::int64_t shares = 0;
   for (const ClassSettings& c : config.classes) {
+    if (c.name == kOtherClass) {
+      diagnostics->Error(absl::StrCat("classes.", c.name),
+                         "the name is taken: metrics put requests of no known class under it; choose another");
+    }
     ClassCheck(config, c, diagnostics).Run();
     shares += c.prefill_min_share_millionths;
     for (const std::string& objective : c.objectives) {

@@ -284,6 +284,35 @@ TEST_F(ReloaderTest, ALinkFurtherUpThePathIsFollowedWhenItMoves) {
   EXPECT_TRUE(WaitForHashOf(WithGuarantee(70)).ok);
 }
 
+TEST_F(ReloaderTest, AFolderThatAnotherTakesThePlaceOfIsTakenInEachTime) {
+  folder_.Write("site/conf/p.yaml", WithGuarantee(50));
+  Start("site/conf/p.yaml", true);
+  int moved = 0;
+  for (int percent = 51; percent < 57; percent += 2) {
+    // The file's own folder, and the one above it.
+    for (const std::string place : {"site/conf", "site"}) {
+      const std::string text = WithGuarantee(percent + (place == "site" ? 1 : 0));
+      folder_.Write(place == "site" ? "next/conf/p.yaml" : "next/p.yaml", text);
+      std::filesystem::rename(folder_ / place, folder_ / ("before" + std::to_string(++moved)));
+      std::filesystem::rename(folder_ / "next", folder_ / place);
+      EXPECT_TRUE(WaitForHashOf(text).ok);
+      folder_.Write("site/conf/p.yaml", WithGuarantee(percent + 20));
+      EXPECT_TRUE(WaitForHashOf(WithGuarantee(percent + 20)).ok) << "the new folder is not watched";
+    }
+  }
+}
+
+TEST_F(ReloaderTest, AFolderThatIsRemovedAndMadeAnewIsTakenIn) {
+  folder_.Write("site/conf/p.yaml", WithGuarantee(50));
+  Start("site/conf/p.yaml", true);
+  for (int percent = 51; percent < 54; ++percent) {
+    std::filesystem::remove_all(folder_ / "site");
+    EXPECT_FALSE(WaitFor([](const ReloadReport& report) { return !report.ok; }).ok);
+    folder_.Write("site/conf/p.yaml", WithGuarantee(percent));
+    EXPECT_TRUE(WaitForHashOf(WithGuarantee(percent)).ok);
+  }
+}
+
 TEST_F(ReloaderTest, ABadFileIsToldOnceAndTheGoodOneAfterItTakenIn) {
   folder_.Write("p.yaml", WithGuarantee(50));
   Start("p.yaml", true);
@@ -363,7 +392,7 @@ TEST(FoldersBehind, AreTheFilesOwnAndThoseOfTheLinksOnTheWay) {
   folder.Link("link", "real");
   EXPECT_THAT(FoldersBehind(folder / "link/p.yaml"),
               UnorderedElementsAre(folder.path(), folder / "real", folder / "real/..1"));
-  EXPECT_THAT(FoldersBehind(folder / "absent/p.yaml"), IsEmpty());
+  EXPECT_THAT(FoldersBehind(folder / "absent/too/p.yaml"), UnorderedElementsAre(folder.path()));
   folder.Link("loop", "loop");
   EXPECT_LE(FoldersBehind(folder / "loop").size(), 1u);
 }

@@ -112,6 +112,10 @@ const Case kContradictions[] = {
       "default_output_tokens (257 with its prompt), so none is ever taken; raise it",
       "p.yaml:2:10: error: server.max_queued_tokens: 256 is less than one request of class batch with its "
       "default_output_tokens (257 with its prompt), so none is ever taken; raise it"}},
+    {"a class with the name of the rest",
+     "version: 1\nclasses: {other: {kv_guarantee: 100%}}\ndefault_class: other\n",
+     {"p.yaml:2:11: error: classes.other: the name is taken: metrics put requests of no known class under it; choose "
+      "another"}},
     {"a tenant with the name of the rest",
      "version: 1\ntenants: {default: {}, other: {}}\n",
      {"p.yaml:2:24: error: tenants.other: the name is taken: metrics put all tenants beyond their bound under it; "
