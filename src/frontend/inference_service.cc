@@ -34,6 +34,15 @@ Refusal Malformed(const google::protobuf::Message& message) {
   return refusal;
 }
 
+// gRPC hands such a call over all the same: the client gave it up, by a reset or at its deadline, before its message
+// was here. What the message would have said is nobody's fault.
+Refusal NoMessage() {
+  Refusal refusal;
+  refusal.reason = RefusalReason::kCancelledByClient;
+  refusal.message = "the client ended the call before its message was here";
+  return refusal;
+}
+
 grpc::ByteBuffer Serialize(const google::protobuf::Message& message) {
   grpc::ByteBuffer bytes;
   bool own_buffer = false;
@@ -205,6 +214,7 @@ std::optional<Refusal> InferenceService::Receive(const grpc::CallbackServerConte
 template <typename Request>
 std::optional<Refusal> InferenceService::ParseAndResolve(const grpc::ByteBuffer& bytes, Request* request,
                                                          CallContext* call) const {
+  if (!bytes.Valid()) return NoMessage();
   if (!Parse(bytes, request)) return Malformed(*request);
   const auto& [first, second, third] = call->headers.tenants;
   const std::array<TenantClaim, 4> claims = {TenantClaim{"tenant", TenantField(*request)}, first, second, third};

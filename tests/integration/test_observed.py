@@ -7,6 +7,7 @@ import urllib.request
 import grpc
 import pytest
 
+import raw_call
 from berth_server import PATIENCE_S, Server, endless, greedy, refused
 
 TRIES = 20  # a small model may be through before it is interrupted
@@ -76,6 +77,16 @@ def test_a_passed_deadline_is_told_with_what_it_used(server):
     line = interrupted(server, be_impatient, "deadline_exceeded")
     assert line["outcome"] in ("deadline", "cancelled"), "whichever the server heard of first"
     assert counted(server, outcome=line["outcome"], reason=line["reason"]) == 1
+
+
+def test_a_call_reset_in_the_middle_of_its_message_is_cancelled_and_no_bad_request(server):
+    message = greedy("Once upon a time", 4).SerializeToString()
+    for method in ("Generate", "GenerateStream"):
+        raw_call.reset_in_mid_message(server.info["grpc"], f"/berth.v1.Inference/{method}", message, PATIENCE_S)
+    end = time.monotonic() + PATIENCE_S
+    while counted(server) < 2 and time.monotonic() < end:
+        time.sleep(0.05)
+    assert counted(server, outcome="cancelled", reason="cancelled_by_client") == counted(server) == 2
 
 
 def test_words_of_callers_stay_words(server):
