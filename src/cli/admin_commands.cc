@@ -193,7 +193,16 @@ void AddReloadCommand(CLI::App* root, Invocation* invocation) {
   CLI::App* app = root->add_subcommand("reload", "Have a server read its policy file again");
   AddAdminFlags(app, &options->admin);
   app->add_flag("--dry-run", options->dry_run, "say what would change, and change nothing")->group("What");
-  AddText(app, "--expect", &options->expected_sha256, "SHA256", "refuse a file with another SHA-256")->group("What");
+  AddParsed(app, "--expect", "SHA256", "refuse a file with another SHA-256",
+            [expected = &options->expected_sha256](const std::string& value) -> std::string {
+              // An empty one would be no bound at all: what a script passes on of a sum that could not be made.
+              if (value.size() != 64 || value.find_first_not_of("0123456789abcdef") != std::string::npos) {
+                return "must be the 64 hexadecimal digits that sha256sum prints, not " + Quoted(value);
+              }
+              *expected = value;
+              return "";
+            })
+      ->group("What");
   AddJson(app, &options->json, "one object: applied, hash, changes, findings, error, debts");
   app->footer(
       "Prints each key that changed with its old and new value, and each class that now holds more than it may; errors "

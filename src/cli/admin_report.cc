@@ -105,7 +105,7 @@ std::string ShortTime(double seconds) {
   return std::to_string(whole) + " s";
 }
 
-std::string StatusText(const v1::ServerStatus& status) {
+std::string StatusText(const v1::ServerStatus& status, std::size_t most_columns) {
   std::string text =
       std::string(StateName(status.state())) + (status.why().empty() ? "" : ": " + OneLine(status.why())) + "\n";
   FactTable facts;
@@ -122,7 +122,7 @@ std::string StatusText(const v1::ServerStatus& status) {
                             " queued, " + GroupDigits(status.preempted_requests()) + " parked; " +
                             GroupDigits(status.used_slots()) + " of " + GroupDigits(status.max_slots()) + " slots");
   facts.Add("pressure", Percent(status.pressure()));
-  return text + facts.Text() + "\n" + ClassTable(status).Text();
+  return text + facts.Text() + "\n" + ClassTable(status).Text(most_columns);
 }
 
 std::string RequestsText(const v1::ListRequestsResponse& list) {

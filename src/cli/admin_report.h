@@ -1,6 +1,7 @@
 // What the operators' commands print.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "absl/status/status.h"
@@ -10,8 +11,8 @@
 
 namespace berth::cli {
 
-// The server in a few lines, then a table of its classes.
-std::string StatusText(const v1::ServerStatus& status);
+// The server in a few lines, then a table of its classes, in parts where it is wider than `most_columns`.
+std::string StatusText(const v1::ServerStatus& status, std::size_t most_columns = kAnyNumber);
 
 // A table of requests, and how many are left out.
 std::string RequestsText(const v1::ListRequestsResponse& list);

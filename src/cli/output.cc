@@ -7,6 +7,16 @@
 #include <cstring>
 
 namespace berth::cli {
+namespace {
+
+constexpr std::size_t kGap = 2;  // between columns
+
+std::size_t Characters(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+}  // namespace
 
 std::string DumpJson(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
@@ -48,26 +58,45 @@ std::string FactTable::Text() const {
   return text;
 }
 
-std::string ColumnTable::Text() const {
-  const auto width_of = [](const std::string& cell) {
-    return static_cast<std::size_t>(std::count_if(
-        cell.begin(), cell.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
-  };
-  std::vector<std::size_t> widths(rows_.front().size(), 0);
+std::string ColumnTable::Text(std::size_t most_columns) const {
+  const std::size_t all = rows_.front().size();
+  std::vector<std::size_t> widths(all, 0);
   for (const auto& row : rows_) {
-    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width_of(row[c]));
+    for (std::size_t c = 0; c < all; ++c) widths[c] = std::max(widths[c], Characters(row[c]));
   }
   std::string text;
-  for (const auto& row : rows_) {
-    std::size_t pad = 2;
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      text.append(pad, ' ');
-      text += row[c];
-      pad = widths[c] - width_of(row[c]) + 2;
+  for (std::size_t begin = 1, end = 1; begin == 1 || begin < all; begin = end) {
+    // At least one column beside the first, whatever its width.
+    std::size_t line = kGap + widths[0];
+    for (; end < all && (end == begin || line + kGap + widths[end] <= most_columns); ++end) line += kGap + widths[end];
+    if (!text.empty()) text += '\n';
+    for (const auto& row : rows_) {
+      text.append(kGap, ' ');
+      text += row[0];
+      std::size_t pad = widths[0] - Characters(row[0]) + kGap;
+      for (std::size_t c = begin; c < end; ++c) {
+        text.append(pad, ' ');
+        text += row[c];
+        pad = widths[c] - Characters(row[c]) + kGap;
+      }
+      text += '\n';
     }
-    text += '\n';
+    if (end == begin) break;  // one column in all
   }
   return text;
+}
+
+std::string_view FirstScreen(std::string_view text, std::size_t columns, std::size_t rows) {
+  std::size_t used = 1;
+  std::size_t shown = 0;
+  while (shown < text.size()) {
+    const std::size_t end = std::min(text.find('\n', shown), text.size() - 1);
+    const std::size_t length = Characters(text.substr(shown, end - shown));
+    used += length == 0 ? 1 : (length - 1) / columns + 1;
+    if (used > rows) break;
+    shown = end + 1;
+  }
+  return text.substr(0, shown);
 }
 
 std::string GroupDigits(std::int64_t value) {

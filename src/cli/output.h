@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -55,17 +56,25 @@ class FactTable {
   std::vector<std::pair<std::string, std::string>> rows_;
 };
 
+inline constexpr std::size_t kAnyNumber = std::numeric_limits<std::size_t>::max();
+
 // Columns under a header, two spaces between them, as wide as their widest cell. Cells count characters of UTF-8.
 class ColumnTable {
  public:
   explicit ColumnTable(std::vector<std::string> header) : rows_{std::move(header)} {}
   // REQUIRES: as many cells as the header has.
   void Add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-  std::string Text() const;
+  // Where a line would be longer than `most_columns` characters, what does not fit comes below, as further tables that
+  // begin with the first column again.
+  std::string Text(std::size_t most_columns = kAnyNumber) const;
 
  private:
   std::vector<std::vector<std::string>> rows_;
 };
+
+// The lines of `text` that a screen of `columns` by `rows` shows from the top, long ones over several rows, with a row
+// left for the cursor.
+std::string_view FirstScreen(std::string_view text, std::size_t columns, std::size_t rows);
 
 // "134,515,008"
 std::string GroupDigits(std::int64_t value);

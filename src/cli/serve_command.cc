@@ -169,14 +169,6 @@ void LogHowToReachIt(const Listeners& listeners) {
   spdlog::info("listening on {}", listeners.grpc->address());
 }
 
-// Where the main thread waits, until somebody wants the server to end.
-int WaitForStop(SignalWatcher* signals, StopRequest* stop, ServedPolicy* policy) {
-  if (policy != nullptr) signals->SetHangupHandler([policy] { policy->RequestReload(); });
-  const int cause = stop->Wait();
-  signals->SetHangupHandler(nullptr);
-  return cause;
-}
-
 // `file` is the policy file, whose path is in the options; nothing of it counts where there is none.
 Outcome RunUntilStopped(const ServeOptions& options, PolicyFile file, Runtime* runtime, ServeMetrics* metrics,
                         SignalWatcher* signals, Output& out) {
@@ -219,14 +211,16 @@ Outcome RunUntilStopped(const ServeOptions& options, PolicyFile file, Runtime* r
     out.Flush();
     if (Outcome written = out.Finish(); !written.ok()) return written;
   }
-  const bool ended = DrainServer(WaitForStop(signals, &stop, policy.get()), drain, listeners->grpc.get());
+  if (policy != nullptr) signals->SetHangupHandler([&policy] { policy->RequestReload(); });
+  const bool ended = DrainServer(stop.Wait(), drain, listeners->grpc.get());
+  if (policy != nullptr) signals->SetHangupHandler(nullptr);
   listeners->admin.reset();
   if (!ended) ExitInMidStep();
   return {};
 }
 
 Outcome RunServer(const ServeOptions& options, LogFormat format, Output& out) {
-  SignalWatcher signals;
+  SignalWatcher signals(options.config_path.empty() ? SignalWatcher::Hangup::kEnds : SignalWatcher::Hangup::kIsHandled);
   RaiseOpenFileLimit();
   SendGrpcLogTo([](const std::string& line) { spdlog::warn("{}", OneLine(line)); });
 

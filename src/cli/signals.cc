@@ -16,7 +16,7 @@
 
 namespace berth::cli {
 
-SignalWatcher::SignalWatcher() {
+SignalWatcher::SignalWatcher(Hangup hangup) : hangup_(hangup) {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
@@ -43,8 +43,10 @@ void SignalWatcher::SetHandler(std::function<void(int signal)> on_first) {
 }
 
 void SignalWatcher::SetHangupHandler(std::function<void()> on_hangup) {
+  BERTH_CHECK(hangup_ == Hangup::kIsHandled);
   const std::lock_guard lock(mutex_);
   on_hangup_ = std::move(on_hangup);
+  if (on_hangup_ && std::exchange(hangup_kept_, false)) on_hangup_();
 }
 
 void SignalWatcher::Run() {
@@ -59,8 +61,12 @@ void SignalWatcher::Run() {
     if (read(signal_fd_, &info, sizeof(info)) != sizeof(info)) continue;
     const int signal = static_cast<int>(info.ssi_signo);
     const std::lock_guard lock(mutex_);
-    if (signal == SIGHUP && on_hangup_) {
-      on_hangup_();
+    if (signal == SIGHUP && hangup_ == Hangup::kIsHandled) {
+      if (on_hangup_) {
+        on_hangup_();
+      } else {
+        hangup_kept_ = true;
+      }
       continue;
     }
     // Nothing is flushed or destroyed on this way out: whoever asks twice wants no more waiting.

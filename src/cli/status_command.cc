@@ -1,8 +1,11 @@
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <string_view>
 
 #include "cli/admin_report.h"
 #include "cli/client/admin_client.h"
@@ -25,26 +28,51 @@ struct StatusOptions {
   bool json = false;
 };
 
-std::string Shown(const v1::ServerStatus& status, bool json) {
-  return json ? DumpJson(ProtoJson(status)) + "\n" : StatusText(status);
+// What standard output is shown on; without bounds where it is no terminal, or one that does not say.
+struct Screen {
+  std::size_t columns = kAnyNumber;
+  std::size_t rows = kAnyNumber;
+};
+
+Screen ScreenNow() {
+  Screen screen;
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return screen;
+  if (size.ws_col > 0) screen.columns = size.ws_col;
+  if (size.ws_row > 0) screen.rows = size.ws_row;
+  return screen;
 }
 
-Outcome Watch(const StatusOptions& options, AdminClient* client, Output& out) {
-  SignalWatcher signals;
+// A terminal that knows how to go back to its top.
+bool CanRedraw() {
+  const char* const term = std::getenv("TERM");
+  return ::isatty(STDOUT_FILENO) == 1 && (term == nullptr || std::string_view(term) != "dumb");
+}
+
+std::string Shown(const v1::ServerStatus& status, bool json, const Screen& screen) {
+  return json ? DumpJson(ProtoJson(status)) + "\n" : StatusText(status, screen.columns);
+}
+
+Outcome Watch(const StatusOptions& options, ConnectionOptions reach, Output& out) {
+  SignalWatcher signals;  // before gRPC's threads, which would take the signals otherwise
+  AdminClient client(std::move(reach));
   std::stop_source stop;
   signals.SetHandler([&](int) { stop.request_stop(); });
-  const bool redraw = !options.json && ::isatty(STDOUT_FILENO) == 1;
+  const bool redraw = !options.json && CanRedraw();
   bool first = true;
   const auto show = [&](const v1::ServerStatus& status) {
+    const Screen screen = ScreenNow();  // each time: it may have changed
     if (redraw) out.Write(kRedraw);
     if (!redraw && !options.json && !first) out.Write("\n");
     first = false;
-    out.Write(Shown(status, options.json));
+    const std::string text = Shown(status, options.json, screen);
+    // What is longer than the screen would push its own beginning out of it.
+    out.Write(redraw ? FirstScreen(text, screen.columns, screen.rows) : text);
     return out.Flush();
   };
   const auto interval = std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(static_cast<double>(options.interval_seconds)));
-  const absl::Status status = client->Watch(interval, show, stop.get_token());
+  const absl::Status status = client.Watch(interval, show, stop.get_token());
   signals.SetHandler(nullptr);
   if (stop.stop_requested() || out.closed()) return {};
   // The server has no end of its own for this call: it is gone, or going.
@@ -55,11 +83,11 @@ Outcome Watch(const StatusOptions& options, AdminClient* client, Output& out) {
 Outcome Status(const StatusOptions& options, Output& out) {
   absl::StatusOr<ConnectionOptions> reach = MakeConnection(options.admin);
   if (!reach.ok()) return FromStatus(reach.status());
+  if (options.watch) return Watch(options, *std::move(reach), out);
   AdminClient client(*std::move(reach));
-  if (options.watch) return Watch(options, &client, out);
   const absl::StatusOr<v1::ServerStatus> status = client.GetStatus();
   if (!status.ok()) return AdminFault(status.status());
-  out.Write(Shown(*status, options.json));
+  out.Write(Shown(*status, options.json, ScreenNow()));
   return {};
 }
 

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 
 import grpc
 import pytest
@@ -41,7 +42,7 @@ class Server:
     """A running `berth serve` on a free port of the loopback, its operators' socket in a folder of its own."""
 
     def __init__(self, *flags: str, address: str = "127.0.0.1:0", ops: str = "127.0.0.1:0", drain_delay_s: int | None = 0,
-                 model: pathlib.Path | None = None):
+                 model: pathlib.Path | None = None, early: Callable[[subprocess.Popen], None] = lambda process: None):
         model = model or find_model()
         if model is None or not model.exists():
             message = "neither the default model ('make model' fetches it) nor the shared test data is here"
@@ -54,6 +55,7 @@ class Server:
             command += ["--drain-delay", str(drain_delay_s)]
         command += flags
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        early(self.process)
         self._stderr: list[str] = []
         self._reader = threading.Thread(target=self._keep_stderr, daemon=True)
         self._reader.start()

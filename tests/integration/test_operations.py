@@ -1,15 +1,19 @@
 """What operators do to a running server: berth.v1.Admin, the commands that call it, health, and how a server ends."""
 
 import concurrent.futures
+import fcntl
 import hashlib
 import json
 import os
 import pathlib
+import pty
 import re
 import signal
 import socket
 import stat
+import struct
 import subprocess
+import termios
 import time
 import urllib.request
 
@@ -111,6 +115,11 @@ def wait_until(condition, what: str):
         time.sleep(0.01)
 
 
+def blocked_signals(pid: int) -> int:
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"^SigBlk:\s*(\w+)", status, re.MULTILINE).group(1), 16)
+
+
 class TestTheSocket:
     def test_is_its_owners_alone_and_goes_with_the_server(self, start):
         server = start()
@@ -210,6 +219,36 @@ class TestStatus:
             assert "has ended" in err
         assert server.wait() == 0
 
+    def test_a_signal_ends_watch_and_is_no_fault(self, start):
+        server = start()
+        command = [os.environ["BERTH_BINARY"], "status", "--watch", "--interval", "0.1", "--admin", server.info["admin"]]
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watch:
+                assert watch.stdout.readline() == "SERVING\n"
+                watch.send_signal(number)
+                _, err = watch.communicate(timeout=PATIENCE_S)
+            assert (watch.returncode, err) == (0, "")
+
+    def test_watch_stays_within_a_small_terminal(self, start):
+        server = start()
+        rows, columns = 24, 80
+        screen, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        command = [os.environ["BERTH_BINARY"], "status", "--watch", "--interval", "0.1", "--admin", server.info["admin"]]
+        with subprocess.Popen(command, stdout=terminal, env={**os.environ, "TERM": "xterm"}) as watch:
+            os.close(terminal)
+            seen = b""
+            while seen.count(b"\x1b[H") < 3:
+                seen += os.read(screen, 65536)
+            watch.send_signal(signal.SIGINT)
+            assert watch.wait(PATIENCE_S) == 0
+        os.close(screen)
+        shown = seen.split(b"\x1b[H\x1b[J")[1].decode().split("\r\n")
+        assert sum(max(1, -(-len(line) // columns)) for line in shown) <= rows
+        table = shown[next(i for i, line in enumerate(shown) if line.startswith("  class ")):]
+        assert max(len(line) for line in table) <= columns
+        assert "slo" in table[-4], "the last column is there"
+
     def test_of_no_server_is_one_line(self):
         done = subprocess.run([os.environ["BERTH_BINARY"], "status", "--admin", "unix:/nonexistent/a.sock"],
                               capture_output=True, text=True, timeout=PATIENCE_S, check=False)
@@ -302,6 +341,10 @@ class TestReload:
         server = start()
         sha256 = policy.write(borrow="10%")
         assert server.run("reload", "--expect", "0" * 64).returncode == 2
+        for no_sum in ("", sha256[:63], sha256 + "0", "z" * 64):
+            done = server.run("reload", "--expect", no_sum)
+            assert done.returncode == 2, "no bound at all"
+            assert "64 hexadecimal digits" in done.stderr
         done = server.run("reload", "--expect", sha256)
         assert done.returncode == 0, done.stderr
         assert "1 key changed" in done.stdout
@@ -420,6 +463,27 @@ class TestHealth:
 
 
 class TestTheEnd:
+    def test_sighup_while_the_model_loads_is_kept_and_ends_nothing(self, start):
+        def hang_up(process):
+            # From then on the server, and not the system, decides what a signal does.
+            wait_until(lambda: blocked_signals(process.pid) & 1 << (signal.SIGHUP - 1), "signals are not watched")
+            process.send_signal(signal.SIGHUP)
+
+        server = start(early=hang_up)
+        wait_until(lambda: "policy reloaded" in server.stderr(), "the hangup was lost")
+        assert server.terminate() == 0, server.stderr()
+
+    def test_sighup_while_it_drains_reads_the_file_and_ends_nothing(self, start, policy):
+        policy.write(delay="3s", timeout="60s")
+        server = start()
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "draining" in server.stderr(), "it does not drain")
+        policy.write(delay="3s", timeout="50s")
+        for _ in range(2):
+            server.process.send_signal(signal.SIGHUP)
+        assert server.wait() == 0, server.stderr()
+        assert "server.drain_timeout: 60s -> 50s" in server.stderr() or "1m -> 50s" in server.stderr()
+
     @pytest.mark.parametrize("how", ["SIGTERM", "berth drain"])
     def test_health_goes_first_newcomers_are_taken_for_the_delay_and_then_refused(self, start, policy, how):
         policy.write(delay="2s")

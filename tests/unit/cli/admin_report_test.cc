@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <sstream>
 #include <string>
 
 #include "cli/proto_json.h"
@@ -44,6 +45,19 @@ TEST(AdminReportTest, AStatusBeginsWithItsStateAndHasARowAClass) {
   EXPECT_THAT(text, HasSubstr("built in"));
   const std::string row = text.substr(text.find("  gold"));
   for (const char* cell : {"drain", "1,234", "0.3 s", "126%", "ttft 99.5% of 99%"}) EXPECT_THAT(row, HasSubstr(cell));
+}
+
+TEST(AdminReportTest, OnANarrowScreenTheTableOfClassesComesInParts) {
+  const std::string text = StatusText(SomeStatus(), 60);
+  std::istringstream table(text.substr(text.find("  class ")));
+  std::string line;
+  int parts = 0;
+  while (std::getline(table, line)) {
+    EXPECT_LE(line.size(), 60u) << line;
+    if (line.starts_with("  class ")) ++parts;
+  }
+  EXPECT_GT(parts, 1);
+  for (const char* cell : {"drain", "1,234", "0.3 s", "126%", "ttft 99.5% of 99%"}) EXPECT_THAT(text, HasSubstr(cell));
 }
 
 TEST(AdminReportTest, JsonHasNumbersWordsSecondsAndNulls) {

@@ -58,6 +58,29 @@ TEST(TextTest, ColumnsAlignByCharacters) {
             "  interactive  0       x\n");
 }
 
+TEST(TextTest, ColumnsThatDoNotFitComeBelowWithTheFirstOneAgain) {
+  ColumnTable table({"class", "blocks", "limit"});
+  table.Add({"gold", "6,000", "none"});
+  EXPECT_EQ(table.Text(15),
+            "  class  blocks\n"
+            "  gold   6,000\n"
+            "\n"
+            "  class  limit\n"
+            "  gold   none\n");
+  EXPECT_EQ(table.Text(1), table.Text(15)) << "a column stands beside the first, however narrow the screen";
+  ColumnTable one({"class"});
+  EXPECT_EQ(one.Text(1), "  class\n");
+}
+
+TEST(TextTest, TheFirstScreenHasWholeLinesAndARowToSpare) {
+  const std::string text = "abcd\n\nabcdefghij\nk\n";
+  EXPECT_EQ(FirstScreen(text, 4, 7), text);
+  EXPECT_EQ(FirstScreen(text, 4, 6), "abcd\n\nabcdefghij\n");
+  EXPECT_EQ(FirstScreen(text, 4, 5), "abcd\n\n");
+  EXPECT_EQ(FirstScreen(text, 4, 1), "");
+  EXPECT_EQ(FirstScreen(text, kAnyNumber, kAnyNumber), text);
+}
+
 TEST(TextTest, ErrorsAreOneLine) {
   EXPECT_EQ(OneLine("a\nb\r\n"), "a b");
   EXPECT_EQ(OneLine("\x1b[31mred\xff \xE2\x82\xAC"), " [31mred\xEF\xBF\xBD \xE2\x82\xAC");
