@@ -100,6 +100,10 @@ absl::Status CheckUnix(const std::string& address) {
   if (path.size() >= sizeof(name.sun_path)) {
     return CannotListen(address, "the path is longer than " + std::to_string(sizeof(name.sun_path) - 1) + " bytes");
   }
+  // What was looked at here would not be what gRPC binds, or clients would not get there.
+  if (path.find_first_of("%?#") != std::string::npos) {
+    return CannotListen(address, "gRPC reads '%', '?' and '#' in it as parts of a URI; choose a path without them");
+  }
   std::memcpy(name.sun_path, path.c_str(), path.size() + 1);
   const auto* const raw = reinterpret_cast<const sockaddr*>(&name);
   {

@@ -79,6 +79,14 @@ TEST(ListenAddressTest, UnixPathsAreBoundedAndNeedTheirFolder) {
   EXPECT_EQ(CheckListenAddress("unix:/nowhere/to/be/found").code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST(ListenAddressTest, AUnixPathThatGrpcReadsOtherwiseIsRefused) {
+  for (const std::string name : {"%41.sock", "a?b", "a#b"}) {
+    EXPECT_THAT(std::string(CheckListenAddress("unix:" + testing::TempDir() + "/" + name).message()),
+                HasSubstr("choose a path without them"))
+        << name;
+  }
+}
+
 TEST(ListenAddressTest, TheBoundPortTakesTheAskedOnesPlace) {
   EXPECT_EQ(WithPort("127.0.0.1:0", 8433), "127.0.0.1:8433");
   EXPECT_EQ(WithPort("[::1]:0", 8433), "[::1]:8433");
