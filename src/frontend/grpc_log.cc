@@ -2,19 +2,27 @@
 
 #include <grpc/support/log.h>
 
+#include <chrono>
 #include <utility>
 
 #include "base/check.h"
+#include "frontend/line_limit.h"
 
 namespace berth {
 namespace {
 
-std::function<void(const std::string& line)>* writer = nullptr;
+struct Writer {
+  std::function<void(const std::string& line)> write;
+  LineLimit limit;  // each failed handshake is a line
+};
+
+Writer* writer = nullptr;
 
 void Write(gpr_log_func_args* args) {
   const std::string file = args->file;
-  (*writer)("gRPC: " + std::string(args->message) + " (" + file.substr(file.rfind('/') + 1) + ":" +
-            std::to_string(args->line) + ")");
+  const std::string line = "gRPC: " + std::string(args->message) + " (" + file.substr(file.rfind('/') + 1) + ":" +
+                           std::to_string(args->line) + ")";
+  if (const auto taken = writer->limit.Take(line, std::chrono::steady_clock::now())) writer->write(*taken);
 }
 
 }  // namespace
@@ -22,7 +30,7 @@ void Write(gpr_log_func_args* args) {
 void SendGrpcLogTo(std::function<void(const std::string& line)> write) {
   BERTH_CHECK(writer == nullptr);
   // gRPC's threads may outlive everything else: it is never freed.
-  writer = new std::function<void(const std::string& line)>(std::move(write));
+  writer = new Writer{.write = std::move(write), .limit = {}};
   gpr_set_log_function(Write);
 }
 

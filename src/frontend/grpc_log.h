@@ -6,7 +6,8 @@
 
 namespace berth {
 
-// From now on `write` gets them, a line each; any thread, several at once. At most once in a process.
+// From now on `write` gets them, a line each, within a LineLimit; any thread, several at once. At most once in a
+// process.
 void SendGrpcLogTo(std::function<void(const std::string& line)> write);
 
 }  // namespace berth
