@@ -92,7 +92,10 @@ absl::StatusOr<std::int64_t> ParseSince(const std::string& text, std::int64_t no
   for (const char* format : {"%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%MZ", "%Y-%m-%d"}) {
     std::tm parts{};
     const char* parsed = ::strptime(text.c_str(), format, &parts);
-    if (parsed != nullptr && *parsed == '\0') return ::timegm(&parts);
+    const int day = parts.tm_mday;
+    const std::int64_t seconds = ::timegm(&parts);
+    // A day that its month has not would be one of the next.
+    if (parsed != nullptr && *parsed == '\0' && parts.tm_mday == day) return seconds;
   }
   return absl::InvalidArgumentError(
       "--since must be a time back such as 90s, 30m, 6h or 1d, or a time in UTC such as " + Iso8601(now_seconds) +
@@ -179,8 +182,14 @@ void AddDrainCommand(CLI::App* root, Invocation* invocation) {
   auto options = std::make_shared<DrainOptions>();
   CLI::App* app = root->add_subcommand("drain", "Stop a class, or end the server as SIGTERM does");
   AddAdminFlags(app, &options->admin);
-  AddText(app, "--class", &options->service_class, "NAME",
-          "the class to stop until the next reload; default: the whole server, which then ends")
+  AddParsed(app, "--class", "NAME",
+            "the class to stop until the next reload; default: the whole server, which then ends",
+            [name = &options->service_class](const std::string& value) -> std::string {
+              // What a script passes on of a variable that is not set is not the whole server.
+              if (value.empty()) return "must be the name of a class; without --class the whole server ends";
+              *name = value;
+              return "";
+            })
       ->group("What");
   app->footer(std::string("The command returns at once; 'berth status --watch' shows what is left.\n") + kExitCodes +
               "\n\nExample:\n"

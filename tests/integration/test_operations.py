@@ -321,6 +321,13 @@ class TestDrainingAClass:
         wait_until(lambda: health_of(server, "berth.class.fast") == "SERVING", "a reload does not bring it back")
         assert server.generate(short_answer("fast")).choices
 
+    def test_of_an_empty_name_does_not_end_the_server(self, start):
+        server = start()
+        done = server.run("drain", "--class", "")
+        assert done.returncode == 2
+        assert "the name of a class" in done.stderr
+        assert health_of(server, "") == "SERVING"
+
     def test_of_an_unknown_name_is_refused(self, start):
         done = start().run("drain", "--class", "nobody")
         assert done.returncode == 1
@@ -439,7 +446,9 @@ class TestUsage:
         assert float(rows["default", "slow"][6]) > 0
 
     def test_times_that_are_none_are_refused(self, start):
-        done = start().run("usage", "--since", "yesterday")
+        server = start()
+        assert server.run("usage", "--since", "2026-02-30").returncode == 2, "no such day"
+        done = server.run("usage", "--since", "yesterday")
         assert done.returncode == 2
         assert "--since" in done.stderr
 
