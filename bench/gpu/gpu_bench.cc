@@ -65,7 +65,8 @@ int Run(const Flags& flags) {
   Report report(cases);
   report.PrintHeader();
   const RunOptions options = {.repetitions = flags.repetitions,
-                              .memory_limit_bytes = static_cast<std::int64_t>(flags.memory_gib * (1 << 30))};
+                              .memory_limit_bytes = static_cast<std::int64_t>(flags.memory_gib * (1 << 30)),
+                              .case_seconds = flags.quick ? 20 : 60};
   std::string error;
   bool written = true;
   const auto told = [&](const DeviceFacts& facts, const Outcome& outcome) {
