@@ -84,6 +84,7 @@ class GpuCheck(unittest.TestCase):
         # --tool KIND --error-exitcode N PROGRAM ARGUMENTS...
         for does, outcome in (('"$@" && echo "========= ERROR SUMMARY: 0 errors"', "passed"),
                               ('echo "========= Error: Device not supported"; exit 1', "left out"),
+                              ('echo "========= RACECHECK SUMMARY: 3 hazards displayed (0 errors, 3 warnings)"; exit 9', "passed"),
                               ('echo "========= ERROR SUMMARY: as told"; exit 9', "FAILED")):
             tool.write_text(f"#!/bin/sh\nshift 4; {does}\n", encoding="utf-8")
             tool.chmod(0o755)
