@@ -23,8 +23,8 @@ void StepLoop::TellLoad() {
   load_.classes.resize(wanted_tokens_.size());
   for (std::size_t c = 0; c < wanted_tokens_.size(); ++c) load_.classes[c].wanted_step_tokens = wanted_tokens_[c];
   admission_.FillLoad(&load_);
+  shared_.metrics->OnLoad(load_);  // first: whoever reads a load finds it told
   shared_.load->Write(load_);
-  shared_.metrics->OnLoad(load_);
 }
 
 }  // namespace berth

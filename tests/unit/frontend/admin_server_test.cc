@@ -177,6 +177,7 @@ TEST_F(AdminServerTest, TheStatusTellsServerPoolAndClasses) {
   backend->CloseGate();
   const auto sink = Submit(Request("one", "ten tokens", 5));
   backend->WaitForStepAtGate();
+  WaitForLoad([](const Engine::Load& load) { return load.running_requests() == 1; });
   clock.Advance(seconds(90));
   const absl::StatusOr<v1::ServerStatus> status = client_->GetStatus();
   ASSERT_TRUE(status.ok()) << status.status();
