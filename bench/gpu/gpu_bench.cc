@@ -46,6 +46,16 @@ std::vector<Case> ChooseCases(const Flags& flags) {
   return chosen;
 }
 
+// Anew after each case: what was measured is there whatever becomes of the rest.
+bool WriteReport(const Flags& flags, const Report& report, const DeviceFacts& facts) {
+  if (flags.json_path.empty()) return true;
+  std::ofstream file(flags.json_path);
+  file << report.Json(facts, flags.note);
+  if (file.flush()) return true;
+  std::fprintf(stderr, "gpu_bench: cannot write %s\n", flags.json_path.c_str());
+  return false;
+}
+
 int Run(const Flags& flags) {
   const std::vector<Case> cases = ChooseCases(flags);
   if (flags.list) {
@@ -55,22 +65,19 @@ int Run(const Flags& flags) {
   Report report(cases);
   report.PrintHeader();
   const RunOptions options = {.repetitions = flags.repetitions,
-                              .memory_limit_bytes = static_cast<std::int64_t>(flags.memory_gib * (1 << 30))};
+                              .memory_limit_bytes = static_cast<std::int64_t>(flags.memory_gib * (1 << 30)),
+                              .case_seconds = flags.quick ? 20 : 60};
   std::string error;
-  const std::optional<DeviceFacts> facts = RunCases(
-      cases, options, [&](std::size_t, const Outcome& outcome) { report.Add(outcome); }, &error);
-  if (!facts.has_value()) {
+  bool written = true;
+  const auto told = [&](const DeviceFacts& facts, const Outcome& outcome) {
+    report.Add(outcome);
+    written = written && WriteReport(flags, report, facts);
+  };
+  if (!RunCases(cases, options, told, &error)) {
     std::fprintf(stderr, "gpu_bench: nothing to run on: %s\n", error.c_str());
     return 2;
   }
-  if (!flags.json_path.empty()) {
-    std::ofstream file(flags.json_path);
-    file << report.Json(*facts, flags.note);
-    if (!file.flush()) {
-      std::fprintf(stderr, "gpu_bench: cannot write %s\n", flags.json_path.c_str());
-      return 2;
-    }
-  }
+  if (!written) return 2;
   return report.AnyFailed() ? 1 : 0;
 }
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -84,8 +85,9 @@ void PrintRow(const std::string& shape, std::int32_t streams, const Json& row) {
   std::fflush(stdout);
 }
 
-// Everything for one shape. The pool holds the most streams at their full length.
-Json RunShape(const ModelShape& shape, const Flags& flags) {
+// Everything for one shape; `told` is called with the rows so far. The pool holds the most streams at their full
+// length.
+void RunShape(const ModelShape& shape, const Flags& flags, const std::function<void(const Json& rows)>& told) {
   const std::int32_t context = flags.prompt_tokens + flags.output_tokens;
   const std::int32_t most = *std::max_element(flags.streams.begin(), flags.streams.end());
   const ShapeModel model(shape, context);
@@ -100,11 +102,12 @@ Json RunShape(const ModelShape& shape, const Flags& flags) {
     PrintRow(shape.name, streams, row);
     row["streams"] = streams;
     rows.push_back(std::move(row));
+    told(rows);
   };
   const absl::StatusOr<std::unique_ptr<Backend>> backend = MakeCudaBackend(model.model(), options);
   if (!backend.ok()) {
     add(most, {{"fault", std::string(backend.status().message())}});
-    return rows;
+    return;
   }
   StepLog log(backend->get());
   const test::WordTokenizer tokenizer(shape.vocabulary);
@@ -123,33 +126,37 @@ Json RunShape(const ModelShape& shape, const Flags& flags) {
     if (failed > 0) row["fault"] = std::to_string(failed) + " requests failed: " + std::string(log.fault().message());
     add(streams, std::move(row));
   }
-  return rows;
+}
+
+// Anew after each row: what was measured is there whatever becomes of the rest.
+bool WriteReport(const Flags& flags, const Json& report) {
+  if (flags.json_path.empty()) return true;
+  std::ofstream file(flags.json_path);
+  file << report.dump(1) << "\n";
+  if (file.flush()) return true;
+  std::fprintf(stderr, "gpu_steps: cannot write %s\n", flags.json_path.c_str());
+  return false;
 }
 
 int Run(const Flags& flags) {
   Json report = Json::array();
   bool failed = false;
+  bool written = true;
   std::printf("%-14s %7s %6s %10s %10s %11s %11s %11s %9s\n", "shape", "streams", "steps", "busy ms", "step ms",
               "exposed us", "p99", "tokens/s", "least GB");
   for (const ModelShape& shape : ModelsOf(flags.smoke ? Extent::kToy : Extent::kFull)) {
     const bool wanted =
         flags.shapes.empty() || std::find(flags.shapes.begin(), flags.shapes.end(), shape.name) != flags.shapes.end();
     if (!wanted) continue;
-    const Json rows = RunShape(shape, flags);
-    failed |= std::any_of(rows.begin(), rows.end(), [](const Json& row) { return row.contains("fault"); });
-    report.push_back({{"shape", shape.name},
-                      {"prompt_tokens", flags.prompt_tokens},
-                      {"output_tokens", flags.output_tokens},
-                      {"rows", rows}});
+    report.push_back(
+        {{"shape", shape.name}, {"prompt_tokens", flags.prompt_tokens}, {"output_tokens", flags.output_tokens}});
+    RunShape(shape, flags, [&](const Json& rows) {
+      failed |= rows.back().contains("fault");
+      report.back()["rows"] = rows;
+      written = written && WriteReport(flags, report);
+    });
   }
-  if (!flags.json_path.empty()) {
-    std::ofstream file(flags.json_path);
-    file << report.dump(1) << "\n";
-    if (!file.flush()) {
-      std::fprintf(stderr, "gpu_steps: cannot write %s\n", flags.json_path.c_str());
-      return 2;
-    }
-  }
+  if (!written) return 2;
   return failed ? 1 : 0;
 }
 

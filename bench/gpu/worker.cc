@@ -159,9 +159,8 @@ class Worker {
 
 }  // namespace
 
-std::optional<DeviceFacts> RunCases(const std::vector<Case>& cases, const RunOptions& options,
-                                    const std::function<void(std::size_t, const Outcome&)>& told, std::string* error) {
-  std::optional<DeviceFacts> facts;
+bool RunCases(const std::vector<Case>& cases, const RunOptions& options,
+              const std::function<void(const DeviceFacts&, const Outcome&)>& told, std::string* error) {
   std::size_t next = 0;
   std::fflush(nullptr);  // nothing is printed twice
   do {
@@ -169,18 +168,19 @@ std::optional<DeviceFacts> RunCases(const std::vector<Case>& cases, const RunOpt
     const std::optional<json> greeting = worker.ReadLine(options.case_seconds);
     if (!greeting.has_value() || !greeting->contains("device")) {
       *error = greeting.has_value() ? greeting->value("no_device", "?") : worker.End();
-      return std::nullopt;
+      return false;
     }
-    facts = DeviceOf(greeting->at("device"));
+    const DeviceFacts facts = DeviceOf(greeting->at("device"));
     while (next < cases.size()) {
       const std::optional<json> line = worker.ReadLine(options.case_seconds);
       const Outcome outcome =
           line.has_value() ? OutcomeOf(*line) : Outcome{.status = Status::kFailed, .note = worker.End(), .timing = {}};
-      told(next++, outcome);
+      told(facts, outcome);
+      ++next;
       if (outcome.status == Status::kFailed) break;
     }
   } while (next < cases.size());
-  return facts;
+  return true;
 }
 
 }  // namespace berth::bench

@@ -28,9 +28,9 @@ struct RunOptions {
   int case_seconds = 60;  // longer is a failure
 };
 
-// Calls `told` for each case in order. Returns the device, or nothing and the reason in `error` where there is none to
-// run on. The calling process never touches CUDA.
-std::optional<DeviceFacts> RunCases(const std::vector<Case>& cases, const RunOptions& options,
-                                    const std::function<void(std::size_t, const Outcome&)>& told, std::string* error);
+// Calls `told` for each case in order, with the device. False, and the reason in `error`, where there is none to run
+// on. The calling process never touches CUDA.
+bool RunCases(const std::vector<Case>& cases, const RunOptions& options,
+              const std::function<void(const DeviceFacts&, const Outcome&)>& told, std::string* error);
 
 }  // namespace berth::bench

@@ -200,9 +200,11 @@ bool IsAligned(const void* address, std::uint32_t bytes) {
 }
 
 // An algorithm is promised for the shape that it was asked with. The first one, which is the fastest, takes other
-// numbers of columns but not all of them.
-bool Serves(const Algorithm& algorithm, const Layout& d) {
-  return algorithm.number > 1 || d.columns == algorithm.columns || d.columns % 3 != 2;
+// numbers of columns but not all of them: some it does not serve, for some its workspace would have to be larger.
+cublasStatus_t Serves(const Algorithm& algorithm, const Layout& d) {
+  if (algorithm.number > 1 || d.columns == algorithm.columns) return CUBLAS_STATUS_SUCCESS;
+  if (d.columns % 3 == 2) return CUBLAS_STATUS_NOT_SUPPORTED;
+  return d.columns % 5 == 4 ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t CheckOperands(const Product& product, const Algorithm& algorithm) {
@@ -404,9 +406,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
                                   ? Algorithm{1, product.d_layout.columns, 0, berth::emulation::kDefaultPreference}
                                   : Get<Algorithm>(algo);
   if (algorithm.number == 0 || product.workspace_bytes > workspace_bytes) return CUBLAS_STATUS_INVALID_VALUE;
-  if (!berth::emulation::Serves(algorithm, product.d_layout)) return CUBLAS_STATUS_NOT_SUPPORTED;
-  cublasStatus_t status = berth::emulation::CheckShapes(product.description, product.a_layout, product.b_layout,
-                                                        product.c_layout, product.d_layout);
+  cublasStatus_t status = berth::emulation::Serves(algorithm, product.d_layout);
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
+  status = berth::emulation::CheckShapes(product.description, product.a_layout, product.b_layout, product.c_layout,
+                                         product.d_layout);
   const cudaError_t error = berth::emulation::Guarded([&]() -> cudaError_t {
     if (status == CUBLAS_STATUS_SUCCESS) status = berth::emulation::CheckOperands(product, algorithm);
     if (status != CUBLAS_STATUS_SUCCESS) return cudaSuccess;

@@ -28,8 +28,10 @@ class DeviceArray {
   explicit DeviceArray(std::size_t size) : size_(size) {
     EXPECT_EQ(cudaMalloc(reinterpret_cast<void**>(&data_), size * sizeof(T)), cudaSuccess);
   }
+  // There when the constructor returns, for every stream: the copy alone is not.
   explicit DeviceArray(std::span<const T> values) : DeviceArray(values.size()) {
     EXPECT_EQ(cudaMemcpy(data_, values.data(), values.size_bytes(), cudaMemcpyHostToDevice), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
   }
   explicit DeviceArray(const std::vector<T>& values) : DeviceArray(std::span<const T>(values)) {}
   DeviceArray(const DeviceArray&) = delete;

@@ -102,13 +102,15 @@ bool Matches(cudaMemcpyKind direction, MemoryKind destination, MemoryKind source
 
 // "API synchronization behavior" of the runtime's reference: a copy from pageable memory has read it when the call
 // returns, a copy to pageable memory is over, a copy of pinned or device memory happens in the stream's time.
+// host_waits: cudaMemcpy is over when it returns; from pageable memory or within the device it need not be, and a
+// stream that does not wait for the legacy one may come before.
 cudaError_t CopyInStream(void* destination, const void* source, std::size_t bytes, cudaMemcpyKind direction,
                          cudaStream_t stream, bool* host_waits) {
   const auto to = context().memory.KindOf(destination, bytes);
   const auto from = context().memory.KindOf(source, bytes);
   if (!to || !from) return cudaErrorInvalidValue;
   if (!Matches(direction, *to, *from)) return cudaErrorInvalidMemcpyDirection;
-  *host_waits = *to != MemoryKind::kDevice || *from != MemoryKind::kDevice;
+  *host_waits = *to != MemoryKind::kDevice || *from == MemoryKind::kPinned;
   const bool capturing = IsCapturing(stream);
   if (*from == MemoryKind::kPageable && !capturing) {
     const auto* begin = static_cast<const std::byte*>(source);

@@ -66,6 +66,18 @@ TEST_F(StreamTest, APageableSourceIsReadBeforeTheCallReturns) {
   EXPECT_EQ(Peek(), 2);
 }
 
+TEST_F(StreamTest, ACopyFromPageableMemoryMayArriveAfterTheCallReturns) {
+  float value = 2;
+  ASSERT_EQ(cudaMemcpy(device_, &value, sizeof(value), cudaMemcpyHostToDevice), cudaSuccess);
+  value = 3;
+  EXPECT_TRUE(std::isnan(Peek())) << "a stream that does not wait for the legacy one could be first";
+  ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+  EXPECT_EQ(Peek(), 2);
+  *pinned_ = 4;
+  ASSERT_EQ(cudaMemcpy(device_, pinned_, sizeof(float), cudaMemcpyHostToDevice), cudaSuccess);
+  EXPECT_EQ(Peek(), 4) << "pinned memory is free again when the call returns";
+}
+
 TEST_F(StreamTest, ACopyToPageableMemoryIsOverWhenTheCallReturns) {
   float value = 2;
   ASSERT_EQ(CopyIn(&value, first_), cudaSuccess);
@@ -145,8 +157,8 @@ TEST_F(StreamTest, TheLegacyStreamIsOrderedWithBlockingStreamsOnly) {
 }
 
 TEST_F(StreamTest, ACopyWaitsForTheLegacyStream) {
-  const float one = 1;
-  ASSERT_EQ(cudaMemcpy(device_, &one, sizeof(one), cudaMemcpyHostToDevice), cudaSuccess);
+  *pinned_ = 1;
+  ASSERT_EQ(cudaMemcpy(device_, pinned_, sizeof(float), cudaMemcpyHostToDevice), cudaSuccess);
   EXPECT_EQ(Peek(), 1);
   ASSERT_EQ(cudaMemset(device_, 0, sizeof(float)), cudaSuccess);
   EXPECT_EQ(Peek(), 1) << "a fill of device memory is not waited for";

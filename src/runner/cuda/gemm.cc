@@ -129,7 +129,10 @@ absl::Status Gemms::Multiply(const GemmShape& shape, const std::uint16_t* weight
   if (replacement == product.replacements.end()) {
     const cublasStatus_t status = multiply(product.algorithms[bucket]);
     if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
-    if (status != CUBLAS_STATUS_NOT_SUPPORTED) return CublasLtError("cublasLtMatmul", status);
+    // INVALID_VALUE: an algorithm that wants more workspace for this number.
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
+      return CublasLtError("cublasLtMatmul", status);
+    }
     const auto algorithm = Choose(shape, product, tokens);
     if (!algorithm.ok()) return algorithm.status();
     replacement = product.replacements.emplace(tokens, *algorithm).first;

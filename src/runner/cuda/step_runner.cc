@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/cuda/sampling.h"
+#include "kernels/params/quantized.h"
 #include "runner/cuda/weight_upload.h"
 
 namespace berth {
@@ -63,6 +64,10 @@ absl::StatusOr<std::unique_ptr<StepRunner>> StepRunner::Create(const Model& mode
   std::unique_ptr<StepRunner> runner(new StepRunner(shape, options.graphs));
   BERTH_TRY(runner->TakeMemory(model, options));
   BERTH_TRY(runner->MakeSlots());
+  if (absl::Status status = runner->WarmUp(); !status.ok()) {
+    static_cast<void>(cudaDeviceSynchronize());  // before what it uses is given back
+    return status;
+  }
   return runner;
 }
 
@@ -104,6 +109,22 @@ absl::Status StepRunner::MakeSlots() {
   return absl::OkStatus();
 }
 
+// The first launch of a kernel and the first product load their code and may take memory: not while a graph is
+// captured, which a one-token prompt's first step does, and not in anybody's time. Rows that only fill up, as few as
+// take weights' codes and as many as do not; and a device that cannot run them is told now.
+absl::Status StepRunner::WarmUp() {
+  const StepInputs nothing({.pool = shape_.pool});
+  for (const std::int32_t most : {1, cuda::kQuantizedMatmulTokens + 1}) {
+    Rows rows;
+    rows.counts = packer_.Count(nothing);
+    rows.counts.rows = rows.counts.tokens = rows.counts.logit_rows = std::min(most, shape_.max_rows);
+    Stage(nothing, slots_[0], &rows);
+    BERTH_TRY(LaunchRows(rows, slots_[0]));
+    BERTH_CUDA_CALL(cudaStreamSynchronize, stream_.get());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status StepRunner::Enqueue(const StepInputs& inputs, std::int64_t step, int slot) {
   Slot& at = slots_[static_cast<std::size_t>(slot)];
   at.step = step;
@@ -130,13 +151,7 @@ absl::Status StepRunner::PrepareRows(const StepInputs& inputs, Slot* slot, Rows*
   rows->counts = packer_.Count(inputs);
   const bool only_decodes = graphs_on_ && StepPacker::OnlyDecodes(inputs);
   if (only_decodes) rows->counts = graphs_.SizeFor(rows->counts);
-  MemoryLayout pinned(slot->inputs.data(), kStepAlignment);
-  const StepArrays staged = LayOutStep(shape_, rows->counts, pinned);
-  rows->input_bytes = pinned.bytes();
-  packer_.Write(inputs, rows->counts, staged);
-  sampling_.Pack(inputs, rows->counts, staged.logit_tokens, staged.sampling);
-  MemoryLayout device(workspace_.inputs, kStepAlignment);
-  rows->arrays = LayOutStep(shape_, rows->counts, device);
+  Stage(inputs, *slot, rows);
   for (const LogitRow& row : inputs.logit_rows()) slot->top_counts.push_back(std::max(row.top_logprobs, 0));
   slot->first_logprob = rows->counts.logit_rows;
   if (!only_decodes || sampling_.groups().size() > 1) return absl::OkStatus();
@@ -147,6 +162,17 @@ absl::Status StepRunner::PrepareRows(const StepInputs& inputs, Slot* slot, Rows*
   if (!graph.ok()) return graph.status();
   rows->graph = *graph;
   return absl::OkStatus();
+}
+
+// What the device needs of the step, into the slot's pinned memory.
+void StepRunner::Stage(const StepInputs& inputs, const Slot& slot, Rows* rows) {
+  MemoryLayout pinned(slot.inputs.data(), kStepAlignment);
+  const StepArrays staged = LayOutStep(shape_, rows->counts, pinned);
+  rows->input_bytes = pinned.bytes();
+  packer_.Write(inputs, rows->counts, staged);
+  sampling_.Pack(inputs, rows->counts, staged.logit_tokens, staged.sampling);
+  MemoryLayout device(workspace_.inputs, kStepAlignment);
+  rows->arrays = LayOutStep(shape_, rows->counts, device);
 }
 
 absl::Status StepRunner::LaunchRows(const Rows& rows, const Slot& slot) {

@@ -30,7 +30,8 @@ CudaMemoryPlan PlanMemory(const Model& model, const CudaShape& shape);
 
 class StepRunner {
  public:
-  // Takes all memory that steps use, and copies the weights. The device is the current one of the thread.
+  // Takes all memory that steps use, copies the weights and runs what steps launch once. The device is the current one
+  // of the thread.
   static absl::StatusOr<std::unique_ptr<StepRunner>> Create(const Model& model, const CudaShape& shape,
                                                             const CudaBackendOptions& options);
 
@@ -73,8 +74,10 @@ class StepRunner {
 
   absl::Status TakeMemory(const Model& model, const CudaBackendOptions& options);
   absl::Status MakeSlots();
+  absl::Status WarmUp();
   absl::Status EnqueueAll(const StepInputs& inputs, Slot* slot, int number);
   absl::Status PrepareRows(const StepInputs& inputs, Slot* slot, Rows* rows);
+  void Stage(const StepInputs& inputs, const Slot& slot, Rows* rows);
   absl::Status LaunchRows(const Rows& rows, const Slot& slot);
   absl::Status SendIds(const LogitGroup& group, const Slot& slot, std::int64_t* used);
   absl::Status FetchResults(const StepCounts& counts, const Slot& slot);
