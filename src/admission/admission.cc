@@ -229,12 +229,13 @@ std::optional<Refusal> Admission::WhyItEnds(const RequestState& r) const {
     if (r.phase == Phase::kQueued && now_ - r.request.arrival < c.max_wait) return std::nullopt;
     if (r.phase == Phase::kQueued) {
       refusal.reason = RefusalReason::kQueueTimeout;
-      refusal.message = "waited longer than max_wait of class '" + c.name + "'; retry later";
+      refusal.message = "waited longer than queue.max_wait of class '" + c.name + "'; retry later";
     } else {
       refusal.reason = RefusalReason::kPreemptedTooOften;
-      refusal.message = "was preempted and then waited longer than max_wait of class '" + c.name + "'; retry later";
+      refusal.message =
+          "was preempted and then waited longer than queue.max_wait of class '" + c.name + "'; retry later";
     }
-    refusal.limit_name = "max_wait";
+    refusal.limit_name = "queue.max_wait";
     refusal.limit = Milliseconds(c.max_wait);
     refusal.asked =
         Milliseconds(r.phase == Phase::kQueued ? now_ - r.request.arrival : r.parked_total + (now_ - r.parked_since));

@@ -24,7 +24,7 @@ constexpr char kApiService[] = "berth.v1.Inference";
 std::string UnitOf(const std::string& limit_name) {
   if (limit_name == "max_kv") return "blocks";
   if (limit_name == "tokens_per_minute") return "tokens";
-  if (limit_name == "max_wait") return "ms";
+  if (limit_name == "queue.max_wait") return "ms";
   return limit_name.substr(limit_name.find_last_of("_.") + 1);
 }
 

@@ -137,7 +137,7 @@ def test_a_full_queue_and_one_that_waited_too_long(serve):
         expect(refused(generate, server, lasting("only")), Code.RESOURCE_EXHAUSTED, "QUEUE_FULL", "only", come_back=True,
                quota="class:only", limitName="queue.max_requests", limitRequests=1, requestedRequests=2)
         expect(Refusal(waiting.exception()), Code.RESOURCE_EXHAUSTED, "QUEUE_TIMEOUT", "only", come_back=True,
-               limitName="max_wait", limitMs=2000)
+               limitName="queue.max_wait", limitMs=2000)
 
 
 def test_the_lowest_that_waits_is_shed(serve):

@@ -229,7 +229,7 @@ const VerdictRow kRows[] = {
        t->Plan();
        return t->Ending(t->Add(0, 10));
      },
-     RefusalReason::kQueueTimeout, "max_wait", 3000, 3000, true},
+     RefusalReason::kQueueTimeout, "queue.max_wait", 3000, 3000, true},
     {"ShedWhenItArrives",
      [](VerdictTable* t) {
        t->Change([](Policy* p) {

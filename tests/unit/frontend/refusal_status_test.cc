@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <string>
 
@@ -93,7 +95,7 @@ TEST(RefusalStatusTest, EveryReasonHasItsDocumentedCode) {
   }
 }
 
-TEST(RefusalStatusTest, ALimitIsToldWithItsUnit) {
+TEST(RefusalStatusTest, ALimitIsToldWithItsUnitAndExplained) {
   const std::map<std::string, std::string> units = {
       {"kv_blocks", "Blocks"},
       {"class_kv_blocks", "Blocks"},
@@ -111,9 +113,12 @@ TEST(RefusalStatusTest, ALimitIsToldWithItsUnit) {
       {"max_running_sequences", "Sequences"},
       {"max_preemptions", "Preemptions"},
       {"prompt_bytes", "Bytes"},
-      {"max_wait", "Ms"},
+      {"queue.max_wait", "Ms"},
   };
+  std::ifstream file(BERTH_TEST_DATA_DIR "/../../docs/clients.md");
+  const std::string page(std::istreambuf_iterator<char>(file), {});
   for (const auto& [name, unit] : units) {
+    EXPECT_NE(page.find("`" + name + "`"), std::string::npos) << "docs/clients.md does not explain " << name;
     Refusal refusal = Make(RefusalReason::kRequestTooLarge);
     refusal.limit_name = name;
     refusal.limit = 8;
