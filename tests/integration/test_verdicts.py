@@ -182,24 +182,24 @@ def test_a_tenants_quotas(serve):
 
 def test_a_class_that_the_tenant_may_not_use(serve):
     server = serve(
-        "  only: {kv_guarantee: 50%}\n  other: {kv_guarantee: 50%}",
+        "  only: {kv_guarantee: 50%}\n  spare: {kv_guarantee: 50%}",
         "default_class: only\ntenants: {default: {classes: [only]}}")
-    expect(refused(generate, server, in_class("other", greedy(PROMPT, 4))), Code.PERMISSION_DENIED, "CLASS_NOT_ALLOWED", "other")
+    expect(refused(generate, server, in_class("spare", greedy(PROMPT, 4))), Code.PERMISSION_DENIED, "CLASS_NOT_ALLOWED", "spare")
     assert [limits.name for limits in server.model_info().classes] == ["only"]
     assert server.model_info().default_class == "only"
 
 
 def test_a_class_on_hold_until_it_is_not(serve):
-    classes = "  only: {kv_guarantee: 50%}\n  other: {kv_guarantee: 50%, stop: hold}"
+    classes = "  only: {kv_guarantee: 50%}\n  spare: {kv_guarantee: 50%, stop: hold}"
     server = serve(classes, "default_class: only")
-    expect(refused(generate, server, in_class("other", greedy(PROMPT, 4))), Code.UNAVAILABLE, "CLASS_ON_HOLD", "other",
+    expect(refused(generate, server, in_class("spare", greedy(PROMPT, 4))), Code.UNAVAILABLE, "CLASS_ON_HOLD", "spare",
            come_back=True)
     server.policy.write_text(server.policy.read_text().replace(", stop: hold", ""))
     server.process.send_signal(signal.SIGHUP)
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         try:
-            assert generate(server, in_class("other", greedy(PROMPT, 4))).choices
+            assert generate(server, in_class("spare", greedy(PROMPT, 4))).choices
             return
         except grpc.RpcError as error:
             assert Refusal(error).reason == "CLASS_ON_HOLD"
